@@ -6,8 +6,6 @@ Every row is measured in a process of its own; memory is its peak resident set a
 (Linux, macOS). Needs 13 GB of disk in DIR (default: the temporary folder), 1 GB with --quick.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -20,11 +18,11 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
+from building import TF
 from onnx import TensorProto, helper
 
 from benchmarks import results
 
-DOMAIN = "ai.onnx.converters.tensorflow"
 GIB = 2**30
 #: Bytes of one weight, from 1,024 to 4,096 channels or back.
 WEIGHT_BYTES = 4 * 1024 * 4096
@@ -36,7 +34,7 @@ def chain(nodes: int, sites: int) -> onnx.ModelProto:
     made, value = [], "x"
     for index in range(nodes):
         kind = {0: "SpaceToBatchND", 1: "BatchToSpaceND"}.get(index % every)
-        inputs, domain = ([value, "block", "pads"], DOMAIN) if kind else ([value], "")
+        inputs, domain = ([value, "block", "pads"], TF) if kind else ([value], "")
         value = f"v{index}"
         made.append(helper.make_node(kind or "Relu", inputs, [value], f"n{index}", domain=domain))
     return model(made, ["N", 8, 8, 3], value, [])
@@ -67,7 +65,7 @@ def with_weights(folder: Path, total: int, *, embedded: bool) -> Path:
             kinds = ("SpaceToBatchND", "BatchToSpaceND")
             for kind in (*kinds, "MatMul"):
                 inputs = [weight.name] if kind == "MatMul" else ["block", "pads"]
-                domain = "" if kind == "MatMul" else DOMAIN
+                domain = "" if kind == "MatMul" else TF
                 name = f"{kind}{index}"
                 nodes.append(helper.make_node(kind, [value, *inputs], [name], name, domain=domain))
                 value = name
@@ -84,7 +82,7 @@ def model(
     stored = [*stored, *(onnx.numpy_helper.from_array(a, n) for n, a in tables.items())]
     x, y = (helper.make_tensor_value_info(n, 1, s) for n, s in (("x", shape), (result, None)))
     graph = helper.make_graph(nodes, "g", [x], [y], stored)
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(TF, 1)]
     return helper.make_model(graph, ir_version=8, opset_imports=imports)
 
 

@@ -8,8 +8,6 @@ the place of the two operators and the Conv. *Computed* layers compute pads and 
 the run, as converters write them. Whole runs are timed in turn; all outputs are compared first.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,12 +15,13 @@ from dataclasses import dataclass
 import click
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from building import TF
+from chain_models import Net
+from onnx import helper
 
 import onnx_spatial
 from benchmarks import results, timing
 
-DOMAIN = "ai.onnx.converters.tensorflow"
 #: Relative to the largest value: products are summed in another order.
 TOLERANCE = 1e-4
 
@@ -61,69 +60,35 @@ class Layer:
 
     def model(self, *, native: bool) -> onnx.ModelProto:
         """Build the layer as a converter writes it, or with a dilated Conv."""
-        node, rate = helper.make_node, self.rate
-        attributes = {"kernel_shape": [3, 3], "group": self.channels if self.depthwise else 1}
+        net, rate, group = Net(), self.rate, self.channels if self.depthwise else 1
+        sizes: list[int | str] = ["H", "W"] if self.computed else [self.size] * 2
+        attributes = {"kernel_shape": [3, 3], "group": group}
         if native:
             attributes |= {"dilations": [rate] * 2, "pads": [rate] * 4}
-        tables = {} if native else self._tables()
-        ends = [] if native else ["block", "pads"], [] if native else ["block", "crops"]
-        nodes = [] if native or not self.computed else _computed()
-        first, last = ("Identity", "Identity") if native else ("SpaceToBatchND", "BatchToSpaceND")
-        domain = "" if native else DOMAIN
-        nodes += [
-            node(first, ["x", *ends[0]], ["s"], "first", domain=domain),
-            node("Transpose", ["s"], ["t"], "before", perm=[0, 3, 1, 2]),
-            node("Conv", ["t", "w"], ["c"], "conv", **attributes),
-            node("Transpose", ["c"], ["b"], "behind", perm=[0, 2, 3, 1]),
-            node(last, ["b", *ends[1]], ["y"], "last", domain=domain),
-        ]
-        dims = [1, self.size, self.size, self.channels]
-        known = ["N", "H", "W", self.channels] if self.computed else dims
-        value = helper.make_tensor_value_info
-        graph = helper.make_graph(
-            nodes,
-            "layer",
-            [value("x", TensorProto.FLOAT, known)],
-            [value("y", TensorProto.FLOAT, known)],
-            [numpy_helper.from_array(a, n) for n, a in (tables | {"w": self.kernel()}).items()],
-        )
-        imports = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
-        return helper.make_model(graph, opset_imports=imports, ir_version=8)
+            x = net("Identity", "x")
+        else:
+            pads, crops = self._tables(net)
+            x = net("SpaceToBatchND", "x", [rate] * 2, pads, domain=TF)
+        x = net("Conv", net("Transpose", x, perm=[0, 3, 1, 2]), self.kernel(), **attributes)
+        x = net("Transpose", x, perm=[0, 2, 3, 1])
+        if not native:
+            x = net("BatchToSpaceND", x, [rate] * 2, crops, domain=TF)
+        model = net.model(["N" if self.computed else 1, *sizes, self.channels], x)
+        model.opset_import.append(helper.make_opsetid(TF, 1))
+        return model
 
-    def _tables(self) -> dict[str, np.ndarray]:
+    def _tables(self, net: Net) -> tuple[object, object]:
+        """Pads and crops, known or computed from the shape of x."""
         rate = self.rate
-        block = {"block": np.array([rate] * 2, np.int64)}
-        if self.computed:
-            return block | {
-                "one": np.array([1], np.int64),
-                "three": np.array([3], np.int64),
-                "both": np.array([2 * rate] * 2, np.int64),
-                "half": np.array([rate] * 2, np.int64),
-                "none": np.zeros(2, np.int64),
-            }
-        fill = -(self.size + 2 * rate) % rate
-        return block | {
-            "pads": np.array([[rate, rate + fill]] * 2, np.int64),
-            "crops": np.array([[0, fill]] * 2, np.int64),
-        }
-
-
-def _computed() -> list[onnx.NodeProto]:
-    """Return nodes that compute pads and crops from the shape of x."""
-    node = helper.make_node
-    return [
-        node("Shape", ["x"], ["shape"]),
-        node("Slice", ["shape", "one", "three"], ["sizes"]),
-        node("Add", ["sizes", "both"], ["wide"]),
-        node("Mod", ["wide", "block"], ["rest"]),
-        node("Sub", ["block", "rest"], ["lack"]),
-        node("Mod", ["lack", "block"], ["fill"]),
-        node("Add", ["half", "fill"], ["end"]),
-        *(node("Unsqueeze", [name, "one"], [f"{name}_c"]) for name in ("half", "end")),
-        *(node("Unsqueeze", [name, "one"], [f"{name}_c"]) for name in ("none", "fill")),
-        node("Concat", ["half_c", "end_c"], ["pads"], axis=1),
-        node("Concat", ["none_c", "fill_c"], ["crops"], axis=1),
-    ]
+        if not self.computed:
+            fill = -(self.size + 2 * rate) % rate
+            return [[rate, rate + fill]] * 2, [[0, fill]] * 2
+        wide = net("Add", net("Slice", net("Shape", "x"), [1], [3]), [2 * rate] * 2)
+        lack = net("Sub", [rate] * 2, net("Mod", wide, [rate] * 2))
+        fill = net("Mod", lack, [rate] * 2)
+        end, low = net("Unsqueeze", net("Add", [rate] * 2, fill), [1]), net("Unsqueeze", fill, [1])
+        pads = net("Concat", [[rate], [rate]], end, axis=1)
+        return pads, net("Concat", [[0], [0]], low, axis=1)
 
 
 def layers() -> Iterator[Layer]:

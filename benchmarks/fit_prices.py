@@ -11,8 +11,6 @@ The printed table has the error of the estimates, |log(estimate / measured)|, on
 which is not fitted to: with the prices in the file, and with the new ones.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import statistics
@@ -26,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
+from building import TF
 from onnx import TensorProto, helper
 
 from benchmarks import forms, grid, results, timing
@@ -65,7 +64,7 @@ def request(cell: grid.Cell) -> Request:
         call = FixedCall(cell.kernel, "tensorflow")
     else:
         tables = (InputFacts.of(np.array(a)) for a in (cell.block_shape, cell.all_pairs))
-        call = read(NodeFacts(f"{cell.operator}ND", forms.TENSORFLOW, (data, *tables)))
+        call = read(NodeFacts(f"{cell.operator}ND", TF, (data, *tables)))
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType(element_type)))
     x.shape = ir.Shape(cell.input_shape)
     types = (element_type, int(TensorProto.INT64), int(TensorProto.INT64))

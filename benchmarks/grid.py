@@ -6,8 +6,6 @@ operator and layout a cell is used only if it has a pair of values (channels and
 machine, and unrelated to size.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

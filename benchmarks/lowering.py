@@ -10,8 +10,6 @@ many of the cells take more than 1.3 times as long as the fastest. Outputs are c
 by element.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Say on which machine, when and with which versions something was measured."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import os

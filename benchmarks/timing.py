@@ -8,8 +8,6 @@ time is not optimised. Each timed run follows an untimed one of the same model, 
 in the caches.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import statistics

@@ -9,8 +9,6 @@ are listed with the verdict's message; exit code 1 if a gate does not hold. With
 minutes.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import sys
@@ -24,18 +22,13 @@ from itertools import chain, islice
 from pathlib import Path
 
 import click
+from mutation import corpora
+from mutation.corpora import Task, Wanted
+from mutation.subjects import Pair
 
 import onnx_spatial
 from benchmarks import results
 from onnx_spatial import SpatialError, Verification
-
-TESTS = Path(__file__).resolve().parent.parent / "tests"
-# What pytest's `pythonpath` does.
-sys.path[:0] = [str(TESTS / f) for f in ("", "campaign", "fusion", "mutation")]
-
-import corpora  # noqa: E402
-from corpora import Task, Wanted  # noqa: E402
-from subjects import Pair  # noqa: E402
 
 #: Pairs of a corpus at most, without --limit.
 MAX_PAIRS = 2000
@@ -103,13 +96,11 @@ GATES = {
         ),
     ],
     "right": [_NOT_FAILED],
-    "renamed": [_NOT_FAILED],
     "mutants": [
         _NOT_PROVEN,
         Gate("97 % are FAILED", lambda a: a.answer not in ("FAILED", "refused"), 0.03),
         Gate(
-            "the rest is sampled, with a reason",
-            lambda a: a.answer == "UNVERIFIED" or _silent(a),
+            "the rest is sampled, with a reason", lambda a: a.answer == "UNVERIFIED" or _silent(a)
         ),
     ],
     "wrong": [_NOT_PROVEN],

@@ -3,8 +3,6 @@
 This module alone changes when the package gets other words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +10,7 @@ from typing import Any
 import onnx
 
 import onnx_spatial
-from onnx_spatial import (
-    ConversionError,
-    Inspection,
-    Verification,
-    VerifyOptions,
-    verification,
-)
+from onnx_spatial import ConversionError, Inspection, Verification, VerifyOptions, verification
 from onnx_spatial.conversion.report import OperatorReport
 from onnx_spatial.verification import Tolerances, pair
 from onnx_spatial.verification.match.matches import ChangedPart, find
@@ -73,14 +65,7 @@ def plan(model: onnx.ModelProto, *, chains: bool = False, **options: Any) -> Pla
         inspection, touched = conversion.inspection, conversion.touched
         made = conversion.model if conversion.changed else None
     assert model.SerializeToString(deterministic=True) == before
-    return Plan(
-        made,
-        inspection.named,
-        inspection.chains,
-        touched,
-        inspection.nodes,
-        message,
-    )
+    return Plan(made, inspection.named, inspection.chains, touched, inspection.nodes, message)
 
 
 def convert(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:

@@ -4,8 +4,6 @@ name | kind of failure | what the message has to hold, in parts (where it is, wh
     the model, as of `parsing.model`                        what to do)
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -65,13 +63,13 @@ def write(name: str, folder: Path) -> Path:
     return folder / name / MODEL
 
 
-def parsed(graph: str, opset: int = 17) -> onnx.ModelProto:
+def parsed(graph: str) -> onnx.ModelProto:
     """Parse a model; a graph of one node may be given by its input and the node alone."""
     if "=>" not in graph:
         data, _, call = graph.partition(": ")
         kind = data.partition("[")[0].removeprefix("seq(")
         graph = f"net ({data} x) => ({kind}[n,h,w,c] y) {{ [broken] y = {call} }}"
-    return model(graph, opset, **STORED)
+    return model(graph, **STORED)
 
 
 def serialized(made: onnx.ModelProto) -> bytes:
@@ -84,18 +82,10 @@ def serialized(made: onnx.ModelProto) -> bytes:
 TABLE = """
 block_does_not_divide | conversion | 'broken' | axis 2: size 7 | its block, 3
     float[2,4,7,3]: tf.SpaceToBatchND(x, block, amounts)
-block_twice | conversion | 'broken' | block_size | block_shape | two different spellings
-    float[2,4,6,3]: tf.SpaceToBatchND <block_size = 2, block_shape = [2, 3]> (x, amounts)
 data_is_a_sequence | conversion | 'broken' | the data input | sequence
     seq(float[2,4,6,3]): tf.SpaceToBatchND(x, block, amounts)
 batch_not_divisible | conversion | 'broken' | batch 8 is not divisible by 6 | [2, 3]
     float[8,4,6,3]: tf.BatchToSpaceND(x, block, amounts)
-padding_in_lower_case | conversion | 'broken' | padding must be SAME or VALID | 'same'
-    float[2,4,6,3]: tf.ExtractImagePatches <ksizes = [1, 2, 2, 1], strides = [1, 1, 1, 1],
-    rates = [1, 1, 1, 1], padding = "same"> (x)
-auto_pad_explicit | conversion | 'broken' | must be valid, same_upper or same_lower | 'explicit'
-    float[4,3,4,6]: ov.ExtractImagePatches <sizes = [2, 2], strides = [2, 2], rates = [2, 2],
-    auto_pad = "explicit"> (x)
 prepared_parameters | conversion | 'broken' | attribute parameters | ExtractPatches
     float[4,3,4,6]: ours.ExtractPatches <site = "patches", parameters = "kernel=2,2"> (x)
 in_loop | conversion | 'broken' | main graph > Loop y.body | axis 2: size 7 | its block, 3
@@ -108,15 +98,6 @@ in_function | conversion | 'broken' | function my.layers:Cut | size 7 | its bloc
     <domain: "my.layers", opset_import: ["" : 17]> Cut (v) => (w) {
     size = Constant <value_ints = [2, 3]> () pads = Constant <value = int32[2,2] {0, 0, 0, 0}> ()
     [broken] w = tf.SpaceToBatchND(v, size, pads) }
-function_calls_disagree | conversion | 'broken' | function my.layers:Patches | ksizes | inline the fun
-    net (float[2,4,6,3] x) => (float[?,?,?,?] y, float[?,?,?,?] z) {
-    [fine] y = my.layers.Patches <size = [1, 2, 2, 1]> (x)
-    [coarse] z = my.layers.Patches <size = [1, 3, 3, 1]> (x) }
-    <domain: "my.layers", opset_import: ["" : 17]> Patches <size> (v) => (w) {
-    [broken] w = tf.ExtractImagePatches <ksizes: ints = @size, strides = [1, 1, 1, 1],
-    rates = [1, 1, 1, 1], padding = "VALID"> (v) }
-bfloat16_opset_12 | conversion | 'broken' | opset is 12 | bfloat16 needs 13 | export the model again
-    bfloat16[2,4,6,3]: tf.SpaceToBatchND(x, block, amounts)
 blocked_axes_unknown | conversion | 'broken' | block_shape | length is unknown | --static
     net (float[2,4,6,3] x, int32[m] size, int32[m,2] pads) => (float[?,?,?,?] y) {
     [broken] y = tf.SpaceToBatchND(x, size, pads) }
@@ -143,7 +124,7 @@ _NOT_REFUSED = ("conv_pads_twice", "unknown_domain")
 
 def _of_text() -> Iterator[tuple[str, Case]]:
     for name, (kind, *says), _, graph in rows(TABLE):
-        made = parsed(graph, 12 if name.endswith("opset_12") else 17)
+        made = parsed(graph)
         code = 0 if name in _NOT_REFUSED else None
         yield name, Case(kind, tuple(says), {MODEL: serialized(made)}, code)
 

@@ -1,7 +1,5 @@
 """Build the small models that tests convert."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -56,7 +54,7 @@ def one_node(
     Args:
         op_type: of the node.
         inputs: data and parameters; None leaves the place of one empty.
-        domain: of the node; it is imported.
+        domain: of the node; it is imported, if it is not ONNX's own.
         shape: what is declared of x: "static" for its own shape, None for nothing at all, of y
             either.
         run_time: numbers of the parameters that are inputs; the others are initializers.
@@ -83,7 +81,7 @@ def one_node(
     output = helper.make_tensor_value_info("y", element_type(data), rank)
     graph = helper.make_graph([node], "one_node", infos, [output], initializers)
     imports = [helper.make_opsetid("", opset)]
-    if domain:
+    if domain not in ("", "ai.onnx"):  # which are one
         imports.append(helper.make_opsetid(domain, 1))
     return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
 

@@ -4,8 +4,6 @@
 returned for them (`verified_with`), in each runtime's own spelling.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models in which standard nodes spell SpaceToBatch and BatchToSpace around a convolution."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run the command line in the current process or in one of its own, and hold what it prints."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

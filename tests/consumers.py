@@ -1,7 +1,5 @@
 """What reads a model with local functions: each must accept it, and all must give the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

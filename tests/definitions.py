@@ -6,8 +6,6 @@ place in memory. `node` reads every spelling that
 files use. Whatever breaks a rule is a ValueError.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ branches and in functions. Whatever the frame leaves empty is found by reflectio
 that the fields of a newer onnx come in by themselves.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -324,9 +322,7 @@ def differing(before: onnx.ModelProto, after: onnx.ModelProto) -> dict[str, set[
     }
 
 
-def _names(
-    model: onnx.ModelProto,
-) -> tuple[set[tuple[int, str]], set[str], set[tuple[str, bytes]]]:
+def _names(model: onnx.ModelProto) -> tuple[set[tuple[int, str]], set[str], set[tuple[str, bytes]]]:
     """Of nodes with the number of their graph, of initializers, of values with their types."""
     nodes, tensors, infos = set(), set(), set()
     for number, graph in enumerate(m for m in messages(model) if hasattr(m, "node")):

@@ -11,26 +11,21 @@ differ from widths and begins from ends, elements from each other: mistakes can 
 those of `definitions`, which the cases of TensorFlow and OpenVINO hold.
 """
 
-from __future__ import annotations
-
-import json
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import cycle, islice
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import holders
-import ml_dtypes
 import numpy as np
 import onnx
 import reference
-from building import OPENVINO, TF, one_node, quantised
+from building import one_node, quantised
 from onnx import helper, numpy_helper
-from vocabulary import PYTHON_DOMAIN
+from spelled import REORG, ROWS, Blocks, Call, Row, Windows, numpy_type
 
 Rng = np.random.Generator
 Feeds = dict[str, np.ndarray]
@@ -58,145 +53,47 @@ _KNOWN = (*_STATIC, "subgraph_loop", "function", "quantised_integers")
 
 SCALE, ZERO_POINTS = 0.125, {"uint8": 100, "int8": -20}
 
-# ---------------------------------------------------------------- rows
-
-#: By the number of blocked axes, what is recorded and what another call gives: block, begins, ends,
-#: blocks along each axis, channels. Of the 4-D operators: 0.
+#: By the number of blocked axes, what is recorded and what another call gives. Of the 4-D operators: 0.
 BLOCKS = {
-    1: (((3,), (1,), (4,), (4,), 3), ((2,), (0,), (1,), (3,), 1)),
-    2: (((2, 3), (1, 0), (2, 1), (3, 2), 2), ((3, 2), (0, 2), (1, 0), (2, 2), 1)),
-    3: (
-        ((2, 1, 3), (1, 0, 0), (0, 1, 2), (2, 3, 2), 1),
-        ((1, 2, 2), (0, 1, 1), (1, 0, 0), (2, 1, 2), 1),
-    ),
-    0: (((2, 2), (1, 0), (0, 1), (3, 2), 2), ((2, 2), (0, 1), (1, 2), (2, 4), 1)),
-}
-#: By the number of axes and whether windows stay inside: kernel, strides, rates, sizes, channels.
+    1: (Blocks((3,), (1,), (4,), (4,), (3,)), Blocks((2,), (0,), (1,), (3,), (1,))),
+    2: (Blocks((2, 3), (1, 0), (2, 1), (3, 2), (2,)), Blocks((3, 2), (0, 2), (1, 0), (2, 2), (1,))),
+    3: (Blocks((2, 1, 3), (1, 0, 0), (0, 1, 2), (2, 3, 2), (1,)),
+        Blocks((1, 2, 2), (0, 1, 1), (1, 0, 0), (2, 1, 2), (1,))),
+    0: (Blocks((2, 2), (1, 0), (0, 1), (3, 2), (2,)), Blocks((2, 2), (0, 1), (1, 2), (2, 4), (1,))),
+}  # fmt: skip
+#: By the number of axes and whether windows stay inside.
 #: A stride beyond the kernel is where SAME of the two operators of TensorFlow differs.
 WINDOWS = {
-    (1, True): ((3,), (2,), (2,), (8,), 3),
-    (1, False): ((3,), (2,), (2,), (7,), 3),
-    (2, True): ((2, 3), (2, 1), (1, 2), (5, 6), 2),
-    (2, False): ((3, 2), (2, 3), (1, 2), (5, 4), 2),
-    (3, True): ((2, 1, 2), (1, 2, 1), (1, 1, 1), (3, 4, 2), 2),
-    (3, False): ((1, 2, 2), (5, 1, 2), (1, 1, 1), (8, 2, 3), 1),
+    (1, True): Windows((3,), (2,), (2,), (8,), 3, ""),
+    (1, False): Windows((3,), (2,), (2,), (7,), 3, ""),
+    (2, True): Windows((2, 3), (2, 1), (1, 2), (5, 6), 2, ""),
+    (2, False): Windows((3, 2), (2, 3), (1, 2), (5, 4), 2, ""),
+    (3, True): Windows((2, 1, 2), (1, 2, 1), (1, 1, 1), (3, 4, 2), 2, ""),
+    (3, False): Windows((1, 2, 2), (5, 1, 2), (1, 1, 1), (8, 2, 3), 1, ""),
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One spelling of an operator.
-
-    Attributes:
-        name: of the row.
-        operator, op_type, dialect: that the node stands for, of the node, and what inspect calls it.
-        style: "size" (a block_size), "nd" (a table of pairs), "axes" (an entry for each axis),
-            "prepared" (this project's), "tf" or "openvino" (patches).
-        domains, types: of the node and of its parameters, taken in turn.
-        padding: of patches, or "" if it varies.
-        attributes: whether parameters are attributes, as far as the form allows.
-        dims: numbers of axes that are blocked or have windows.
-        channels, in_list: of ReorgYolo.
-    """
-
-    name: str
-    operator: str
-    op_type: str
-    dialect: str
-    style: str
-    domains: tuple[str, ...]
-    types: tuple[str, ...] = ("int64",)
-    padding: str = ""
-    attributes: bool = False
-    dims: tuple[int, ...] = (2, 1, 3)
-    channels: int = 8
-    in_list: bool = False
-
-    @property
-    def is_block(self) -> bool:
-        """Whether it is SpaceToBatch or BatchToSpace, which have parameters."""
-        return self.operator in ("SpaceToBatch", "BatchToSpace")
-
-    def exists(self, form: str) -> bool:
-        """Return whether a model of that form can hold it."""
-        inputs = self.is_block and not (self.style == "size" and self.attributes)
-        return _STATIC.get(form, self.dims[0]) in self.dims and (inputs or form not in _RUN_TIME)
-
-    def attribute_names(self, form: str, names: Sequence[str]) -> set[str]:
-        """Return which parameters are attributes."""
-        if not self.attributes:
-            return set()
-        if form not in (*_RUN_TIME, "subgraph_if", "subgraph_loop", "subgraph_scan"):
-            return set(names)
-        block, *amounts = ["block_shape", *(n for n in names if n != "block_shape")]
-        if self.style == "size":
-            return set(amounts)
-        if self.style == "axes":
-            by_form = {"run_time": {amounts[0]}, "computed": {block, amounts[0]}}
-            return by_form.get(form, {block} if form == "overridable" else set(amounts))
-        return set(amounts) if form == "run_time" and self.operator == "SpaceToBatch" else {block}
+def exists(row: Row, form: str) -> bool:
+    """Return whether a model of that form can hold a row."""
+    inputs = row.is_block and not (row.style == "size" and row.attributes)
+    return _STATIC.get(form, row.dims[0]) in row.dims and (inputs or form not in _RUN_TIME)
 
 
-_ANY = (TF, "ai.onnx.contrib", "", "com.microsoft", "onnx_spatial", "ai.onnx")
-_OV = (OPENVINO, "com.microsoft", OPENVINO, "", "onnx_spatial")
-_INT = ("int32", "int32", "int64", "int64")  # in pairs: TensorFlow's have two of them at most
-_INTEGERS = ("int64", "int32", "uint8", "int16", "uint64", "int8", "uint32", "uint16")
-_PLAIN, _ND = ("SpaceToBatch", "BatchToSpace"), ("SpaceToBatchND", "BatchToSpaceND")
-_BLOCK_SPELLINGS: tuple[tuple[Any, ...], ...] = (
-    ("tf_{}", _PLAIN, "tensorflow-4d", "size", _ANY, _INT, ("", "_attributes")),
-    ("tf_{}_nd", _ND, "tensorflow-nd", "nd", _ANY, _INT, ("", "_attributes")),
-    ("tf_{}_no_suffix", _PLAIN, "tensorflow-nd", "nd", _ANY, _INT, ("",)),
-    (
-        *("tf2onnx_{}", ("SpaceToDepth", "DepthToSpace"), "tensorflow-leftover", "nd"),
-        *(("", "", "", "ai.onnx"), _INT, ("",)),
-    ),
-    ("openvino_{}", _PLAIN, "openvino", "axes", _OV, _INTEGERS, ("", "_attributes")),
-    ("prepared_{}", _PLAIN, "prepared", "prepared", (PYTHON_DOMAIN,), ("int64",), ("",)),
-)
-_IMAGE, _VOLUME, _REORG = "ExtractImagePatches", "ExtractVolumePatches", "ReorgYolo"
-ROWS = (
-    *(
-        Row(
-            *(name.format(word) + end, operator, op_type, dialect, style, domains, types),
-            attributes=bool(end),
-            dims=(2,) if style == "size" else (2, 1, 2, 3),
-        )
-        for name, op_types, dialect, style, domains, types, ends in _BLOCK_SPELLINGS
-        for end in ends
-        for word, operator, op_type in zip(
-            ("space_to_batch", "batch_to_space"), _PLAIN, op_types, strict=True
-        )
-    ),
-    *(
-        Row(
-            *(f"{style}_extract_{kind}_patches_{padding.lower()}", op_type, op_type),
-            *("tensorflow" if style == "tf" else style, style, domains),
-            padding=padding,
-            dims=dims,
-        )
-        for style, kind, op_type, domains, dims, paddings in (
-            ("tf", "image", _IMAGE, _ANY, (2,), ("VALID", "SAME")),
-            ("openvino", "image", _IMAGE, _OV, (2,), ("valid", "same_upper", "same_lower")),
-            ("tf", "volume", _VOLUME, _ANY, (3,), ("VALID", "SAME")),
-        )
-        for padding in paddings
-    ),
-    Row(
-        *("prepared_extract_patches", _IMAGE, "ExtractPatches", "prepared", "prepared"),
-        *((PYTHON_DOMAIN,),),
-    ),
-    Row("openvino_reorg_yolo", _REORG, _REORG, "openvino", "openvino", _OV, dims=(2,)),
-    Row(
-        *("openvino_reorg_yolo_list", _REORG, _REORG, "openvino", "openvino", _OV),
-        dims=(2,),
-        channels=5,
-        in_list=True,
-    ),
-    Row(
-        *("prepared_reorg_yolo", _REORG, _REORG, "prepared", "prepared", (PYTHON_DOMAIN,)),
-        dims=(2,),
-    ),
-)
+def attribute_names(row: Row, form: str) -> set[str]:
+    """Return which parameters are attributes."""
+    names = row.parameters
+    if not row.attributes:
+        return set()
+    if form not in (*_RUN_TIME, "subgraph_if", "subgraph_loop", "subgraph_scan"):
+        return set(names)
+    block, *amounts = ["block_shape", *(n for n in names if n != "block_shape")]
+    if row.style == "size":
+        return set(amounts)
+    if row.style == "axes":
+        by_form = {"run_time": {amounts[0]}, "computed": {block, amounts[0]}}
+        return by_form.get(form, {block} if form == "overridable" else set(amounts))
+    return set(amounts) if form == "run_time" and row.operator == "SpaceToBatch" else {block}
+
 
 # ---------------------------------------------------------------- cells
 
@@ -243,112 +140,66 @@ class Cell:
         return draw(self, rng, other)
 
 
-@dataclass(frozen=True)
-class Call:
-    """Shape of the data, parameters by their names, and attributes of a node."""
-
-    shape: tuple[int, ...]
-    parameters: dict[str, np.ndarray]
-    attributes: dict[str, Any]
-
-
 def _draw_blocks(cell: Cell, rng: Rng | None, other: bool) -> Call:
     row, forward = cell.row, cell.row.operator == "SpaceToBatch"
     usual, second = BLOCKS[0 if row.style == "size" else cell.axes]
-    names = ["paddings" if forward else "crops"]
-    if row.style == "axes":
-        names = [f"{'pads' if forward else 'crops'}_{end}" for end in ("begin", "end")]
-    names = names if row.style == "size" else ["block_shape", *names]
-    fixed = row.attribute_names(cell.form, names)
+    names, fixed = row.parameters, attribute_names(row, cell.form)
     # Attributes of the node itself are the same in both calls of a function.
-    block, begins, ends, cells, channels = second if other and not fixed else usual
+    given = second if other and not fixed else usual
     if other and fixed:
-        cells = tuple(c + 1 for c in cells)
-    batch = 2
+        given = replace(given, cells=tuple(c + 1 for c in given.cells))
+
+    def drawn(least: int, end: int, count: int) -> tuple[int, ...]:
+        assert rng is not None
+        return tuple(int(v) for v in rng.integers(least, end, count))
+
     if rng is not None and cell.form not in _KNOWN:
-        batch = int(rng.integers(1, 4))
+        given = replace(given, batch=int(rng.integers(1, 4)))
     if rng is not None and cell.form not in (*_KNOWN, "subgraph_scan"):
+        count = len(given.block)
         if cell.form in ("run_time", "overridable"):
             if "block_shape" in {*names} - fixed:
-                block = tuple(int(v) for v in rng.integers(1, 4, len(block)))
+                given = replace(given, block=drawn(1, 4, count))
             if names[-1] not in fixed:
-                ends = tuple(int(v) for v in rng.integers(0, 3, len(ends)))
+                given = replace(given, ends=drawn(0, 3, count))
             if not fixed.intersection(names[-2:]):
-                begins = tuple(int(v) for v in rng.integers(0, 3, len(begins)))
-        channels = int(rng.integers(1, 4))
-        least = [(a + z) // b + 1 for b, a, z in zip(block, begins, ends, strict=True)]
-        cells = tuple(low + int(rng.integers(3)) for low in least)
-    sizes: tuple[int, ...] = cells
-    if forward:
-        axes = zip(cells, block, begins, ends, strict=True)
-        sizes = tuple(c * b - begin - end for c, b, begin, end in axes)
-        if cell.form == "computed" and rng is not None:
-            sizes = tuple(int(v) for v in rng.integers(1, 6, len(cells)))
-    rows = batch if forward else batch * prod(block)
+                given = replace(given, begins=drawn(0, 3, count))
+        given = replace(given, rest=(int(rng.integers(1, 4)),))
+        axes = zip(given.block, given.begins, given.ends, strict=True)
+        cells = tuple((a + z) // b + 1 + int(rng.integers(3)) for b, a, z in axes)
+        given = replace(given, cells=cells)
+    computed = forward and cell.form == "computed" and rng is not None
+    image = drawn(1, 6, len(given.cells)) if computed else ()
     front = 2 if cell.channels_first else 0
-    values = [
-        np.array((neutral,) * front + given, np.int64)
-        for neutral, given in ((1, block), (0, begins), (0, ends))
-    ]
-    tables = values[1:] if row.style == "axes" else [np.stack(values[1:], axis=1)]
-    tables = tables if row.style == "size" else [values[0], *tables]
-    attributes: dict[str, Any] = {"block_size": 2} if row.style == "size" else {}
+    call = row.blocks(given, cell.types, front=front, fixed=fixed, image=image)
     if row.style == "size" and cell.form in ("static_2d", "run_time", "quantised"):
-        attributes["Tidx"] = 3
-    if row.style == "prepared":
-        attributes = {"site": "a cell of the grid", "batch_entry": int(cell.channels_first)}
-    parameters = {}
-    for name, table, dtype in zip(names, tables, cell.types, strict=False):
-        if name in fixed:
-            attributes[name] = table.reshape(-1).tolist()
-        else:
-            parameters[name] = table.astype(dtype)
-    shape = (rows, channels, *sizes) if cell.channels_first else (rows, *sizes, channels)
-    return Call(shape, parameters, attributes)
+        call.attributes["Tidx"] = 3
+    return call
 
 
 def _draw_windows(cell: Cell, rng: Rng | None, other: bool) -> Call:
-    row = cell.row
-    padding = row.padding
-    if not padding:
-        kinds = ("valid", "same_upper", "same_lower")
-        padding = "same_unclamped" if cell.axes == 3 else kinds[len(cell.form) % 3]
+    row, kinds = cell.row, ("valid", "same_upper", "same_lower")
+    varied = "same_unclamped" if cell.axes == 3 else kinds[len(cell.form) % 3]
+    padding = row.padding or varied
     valid = padding.lower() == "valid"
-    kernel, strides, rates, sizes, channels = WINDOWS[cell.axes, valid]
-    if row.operator == _REORG:
-        sizes, channels = (4, 6), row.channels
-    batch, drawn = 2, rng is not None and cell.form not in (*_KNOWN, "subgraph_scan")
+    given = replace(WINDOWS[cell.axes, valid], padding=padding)
+    windows = [*zip(given.kernel, given.rates, strict=True)]
+    if row.operator == REORG:
+        given = replace(given, kernel=(2,), sizes=(4, 6), channels=row.channels)
+    drawn = rng is not None and cell.form not in (*_KNOWN, "subgraph_scan")
     if other:
-        sizes, channels = tuple(d + 2 - i for i, d in enumerate(sizes)), channels + 1
+        sizes = tuple(d + 2 - i for i, d in enumerate(given.sizes))
+        given = replace(given, sizes=sizes, channels=given.channels + 1)
     elif rng is not None and cell.form not in _KNOWN:
-        batch = int(rng.integers(1, 4))
+        given = replace(given, batch=int(rng.integers(1, 4)))
         if drawn:
-            spans = [(k - 1) * r + 1 if valid else 1 for k, r in zip(kernel, rates, strict=True)]
+            spans = [(k - 1) * r + 1 if valid else 1 for k, r in windows]
             sizes = tuple(low + int(rng.integers(7)) for low in spans)
-            channels = int(rng.integers(1, 4))
-    first = cell.channels_first
-    attributes: dict[str, Any]
-    if row.operator == _REORG:
-        first = True
-        if drawn or other:  # whatever it was, the stride divides it
-            sizes, channels = tuple(2 * size for size in sizes), channels + 3
-        attributes = {"stride": [2] if row.in_list else 2}
-        fields: dict[str, Any] = attributes
-    elif row.style == "tf":
-        named = {"ksizes": kernel, "strides": strides, "rates": rates}
-        attributes = {name: [1, *values, 1] for name, values in named.items()}
-        attributes["padding"] = padding
-        if row.operator == _VOLUME:
-            del attributes["rates"]
-    else:
-        attributes = {"sizes": kernel, "strides": strides, "rates": rates, "auto_pad": padding}
-        fields = {**attributes, "clamp_negative": False, "kernel": attributes["sizes"]}
-        fields["layout"] = "channels_first" if first else "channels_last"
-        del fields["sizes"]
-    if row.style == "prepared":
-        attributes = {"parameters": json.dumps(fields), "site": "a cell of the grid"}
-    shape = (batch, channels, *sizes) if first else (batch, *sizes, channels)
-    return Call(shape, {}, attributes)
+            given = replace(given, sizes=sizes, channels=int(rng.integers(1, 4)))
+    if row.operator == REORG and (drawn or other):  # whatever it was, the stride divides it
+        sizes = tuple(2 * size for size in given.sizes)
+        given = replace(given, sizes=sizes, channels=given.channels + 3)
+    return row.windows(given, first=cell.channels_first)
 
 
 _OPSETS = (17, 11, 13, 21, 15, 18, 12, 23, 19)
@@ -371,7 +222,7 @@ def _deal() -> Iterator[Cell]:
         domains, types = cycle(row.domains), cycle(row.types)
         quant = next(stored[row.operator])
         for column, form in enumerate(FORMS):
-            if not row.exists(form):
+            if not exists(row, form):
                 continue
             dtype = {"quantised": "float32", "quantised_integers": quant}.get(form, "")
             if not dtype:
@@ -433,7 +284,7 @@ def model(cell: Cell) -> onnx.ModelProto:
         ir_version=_IR_VERSIONS.get(cell.opset, 8),
         **call.attributes,
     )
-    if cell.domain == "ai.onnx" or not imported(cell):
+    if not imported(cell):
         del made.opset_import[1:]
     match cell.form:
         case "computed":
@@ -459,7 +310,7 @@ def model(cell: Cell) -> onnx.ModelProto:
 
 def _inputs(cell: Cell, call: Call) -> list[np.ndarray | None]:
     """Data and parameters by their places; where one is an attribute of OpenVINO's, None."""
-    data = np.zeros(call.shape, _numpy(cell.stored if cell.form == "quantised" else cell.dtype))
+    data = np.zeros(call.shape, numpy_type(cell.stored if cell.form == "quantised" else cell.dtype))
     if cell.row.style != "axes":
         return [data, *call.parameters.values()]
     half = "pads" if cell.row.operator == "SpaceToBatch" else "crops"
@@ -476,13 +327,13 @@ def _computed(cell: Cell, made: onnx.ModelProto) -> onnx.ModelProto:
 
     net, graph = Net(cell.opset), made.graph
     stored = graph.initializer[-1]
-    block, begins, _, _, _ = BLOCKS[0 if cell.row.style == "size" else cell.axes][0]
+    given = BLOCKS[0 if cell.row.style == "size" else cell.axes][0]
     front = 2 if cell.channels_first else 0
-    steps = np.array((1,) * front + block)
-    starts = np.array((0,) * front + begins)
+    steps = np.array((1,) * front + given.block)
+    starts = np.array((0,) * front + given.begins)
     sizes = net("Shape", "x")
     if not front:
-        sizes = net("Slice", sizes, [1], [1 + len(block)])
+        sizes = net("Slice", sizes, [1], [1 + len(given.block)])
     # TensorFlow computes in the type that it needs; few runtimes have arithmetic of small integers.
     inside = np.int32 if stored.data_type == onnx.TensorProto.INT32 else np.int64
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(inside))
@@ -535,10 +386,6 @@ def feeds(cell: Cell, rng: Rng, *, recorded: bool = False) -> Feeds:
     return found
 
 
-def _numpy(dtype: str) -> np.dtype[Any]:
-    return np.dtype({"bfloat16": ml_dtypes.bfloat16, "string": object}.get(dtype, dtype))
-
-
 def array(rng: Rng, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return elements in random order, distinct if the type has enough, over all bit patterns."""
     count = prod(shape)
@@ -547,7 +394,7 @@ def array(rng: Rng, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         return np.array([f"ł{i}" if i % 4 == 0 else f"s{i}" for i in order], object).reshape(shape)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
-    type_ = _numpy(dtype)
+    type_ = numpy_type(dtype)
     span = 1 << 8 * type_.itemsize
     step = max(1, span // max(1, count)) | 1
     bits = [int(i) * step % span for i in order]

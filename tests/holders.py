@@ -5,8 +5,6 @@
 Initializers stay outside and are captured, but for functions: theirs are Constants, or attributes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

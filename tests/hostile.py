@@ -5,8 +5,6 @@ name | what must become of it | input | block | pads       what must become of i
                                                            "converted", or "nothing to do"
 """
 
-from __future__ import annotations
-
 import itertools
 import resource
 from collections.abc import Callable, Iterable, Iterator

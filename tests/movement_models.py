@@ -1,7 +1,5 @@
 """Models whose nodes only move data: space to depth, windows, patches, channel shuffles and others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

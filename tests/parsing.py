@@ -8,8 +8,6 @@ tf. ov. M. ours.    domains of operators: TensorFlow's, OpenVINO's, Microsoft's,
 $0.5                a real
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

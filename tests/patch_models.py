@@ -1,7 +1,5 @@
 """Models in which standard nodes spell ExtractPatches: one-hot Convs, and Gathers of windows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run an unconverted model with onnx's reference evaluator and our own definitions of the operators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

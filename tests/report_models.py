@@ -1,7 +1,5 @@
 """Nets of any number of nodes, with dilated convolutions in blocks, for reports."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from parsing import model

@@ -1,10 +1,9 @@
 """Run models in onnxruntime with every element type, and compare arrays bit by bit."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import ml_dtypes
@@ -13,10 +12,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-LEVELS = (
-    ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-)
+LEVELS = (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
 
 
 def ir_version_of(opset: int) -> int:
@@ -100,3 +96,51 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     if a.dtype == object or b.dtype == object:
         return a.tolist() == b.tolist()
     return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+@dataclass
+class Case:
+    """A model, what to feed it, and what must come out.
+
+    Attributes:
+        model, feeds, expected: these, outputs by their names in order.
+        tolerance: how far a result may be off, as a share of the largest element; 0 for no bit.
+        about: the case in words.
+    """
+
+    model: onnx.ModelProto
+    feeds: dict[str, np.ndarray]
+    expected: dict[str, np.ndarray]
+    tolerance: float = 0.0
+    about: str = ""
+
+
+#: onnxruntime's own rewriting to QLinearConv breaks models with QuantizeLinear per channel.
+SETTINGS = {"session.disable_quant_qdq": "1"}
+
+
+def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
+    """What is wrong with a converted model, by where: optimisations off and on."""
+    found = {}
+    for level in LEVELS:
+        try:
+            results = run_session(session(model, level, SETTINGS), case.feeds)
+        except Exception as error:  # onnxruntime's errors have no common class
+            found[level.name] = f"{type(error).__name__}: {error}"
+            continue
+        for (name, wanted), result in zip(case.expected.items(), results, strict=True):
+            if off := difference(np.asarray(result), wanted, case.tolerance):
+                found[f"{level.name}, {name}"] = off
+    return found
+
+
+def difference(result: np.ndarray, wanted: np.ndarray, tolerance: float = 1e-4) -> str | None:
+    """What is wrong with a result; None if nothing is."""
+    if (result.shape, result.dtype) != (wanted.shape, wanted.dtype):
+        return f"{result.dtype}{result.shape}, not {wanted.dtype}{wanted.shape}"
+    if not tolerance or wanted.dtype.kind != "f":
+        return None if same_bits(result, wanted) else "other elements"
+    off = np.abs(result.astype(np.float64) - wanted.astype(np.float64))
+    allowed = tolerance * max(np.abs(wanted.astype(np.float64)).max(initial=0), 1e-2)
+    wrong = ~(off <= allowed)  # what is not a number is wrong
+    return f"{wrong.sum()} of {off.size} differ by up to {off.max():.2g}" if wrong.any() else None

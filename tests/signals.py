@@ -1,7 +1,5 @@
 """Processes of tests: they hear signals, whoever runs the tests, and what they started is found."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

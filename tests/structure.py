@@ -1,7 +1,5 @@
 """What converted models look like: which nodes they hold, and which of them do nothing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 
@@ -20,9 +18,7 @@ SPATIAL = {
 }
 
 
-def nodes(
-    held: onnx.ModelProto | onnx.GraphProto | onnx.FunctionProto,
-) -> Iterator[onnx.NodeProto]:
+def nodes(held: onnx.ModelProto | onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Every node, those in subgraphs and functions included."""
     if isinstance(held, onnx.ModelProto):
         for holder in (held.graph, *held.functions):

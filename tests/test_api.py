@@ -3,8 +3,6 @@
 A name that is added or goes fails here: after 1.0 none may change without a new major version.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from inspect import signature as signature_of
@@ -151,14 +149,6 @@ def test_the_repr_of_a_conversion_holds_no_model():
     for given in (made, made.SerializeToString(), ir.from_proto(made)):
         shown = repr(convert(given, verify=False))
         assert "1 operator (1 lower)" in shown and "\n" not in shown and len(shown) < 100
-
-
-def test_progress_says_each_step_with_its_number():
-    lines: list[str] = []
-    convert(model(), progress=lines.append)
-    steps = [line.partition(":")[0] for line in lines if "/" in line.partition(":")[0]]
-    assert steps[:3] == ["converting 1/3", "converting 2/3", "lowering 1/1"]
-    assert steps[3] == "converting 3/3" and "proof 1/1" in steps[4:]
 
 
 def test_a_folder_is_said_to_be_one_whatever_the_system_says_of_it(tmp_path, monkeypatch):

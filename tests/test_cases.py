@@ -1,7 +1,5 @@
 """What tests/golden does not say of the 176 executable cases, each as a model of one node."""
 
-from __future__ import annotations
-
 import cases
 import definitions
 import numpy as np

@@ -3,8 +3,6 @@
 The copy has a version of its own, so that no other onnx_spatial of this machine is taken for it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Errors: each is one sentence, has a short code for programs, and a class that says what is wrong."""
 
-from __future__ import annotations
-
 import ast
 import json
 import pickle

@@ -3,8 +3,6 @@
 That converted cells compute the right values is what tests/golden holds.
 """
 
-from __future__ import annotations
-
 import grid
 import numpy as np
 import onnx

@@ -1,7 +1,5 @@
 """Whatever is in a file: one clear line or a right conversion, soon, and in little memory."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
@@ -50,7 +48,6 @@ def attempt(pool: Pool, name: str, *, verify: bool, seconds: float = SECONDS) ->
 
 @pytest.mark.parametrize("name", hostile.CASES)
 def test_a_clear_line_or_a_right_conversion(name, pool):
-    attempt(pool, name, verify=False)
     outcome = attempt(pool, name, verify=True)
     assert re.match(hostile.CASES[name].outcome, outcome), outcome
 
@@ -79,10 +76,7 @@ NET = """g (float[1,1,8,8] x, float[1,1,1,1] w) => (float[?,?,?,?] y) {
             lambda m: m.graph.node[1].attribute.append(helper.make_attribute("group", 1.5)),
             "Conv 'conv' in main graph: the attribute 'group' does not have the type INT",
         ),
-        (
-            lambda m: m.graph.node[1].ClearField("input"),
-            "Conv 'conv' in main graph has no input 0",
-        ),
+        (lambda m: m.graph.node[1].ClearField("input"), "Conv 'conv' in main graph has no input 0"),
         (lambda m: m.graph.node[0].input.pop(), "Reshape 'r' in main graph has no input 1"),
     ],
 )

@@ -1,7 +1,5 @@
 """The order of the house: each room imports only rooms of the rows below it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

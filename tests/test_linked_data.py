@@ -4,8 +4,6 @@ Model hubs and package installers keep files once and link to them. onnxruntime 
 folder of the model (or of what the model is a link to); onnx's own loader follows no link of any kind.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`optimize` makes dilated convolutions of chains, and faster nodes of those that only move data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import chain_models

@@ -1,7 +1,5 @@
 """Conversions of onnx_ir models: as passes of onnx_ir, and what they keep of the original objects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

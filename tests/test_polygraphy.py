@@ -1,7 +1,5 @@
 """The extension of `polygraphy run`, in the real program."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

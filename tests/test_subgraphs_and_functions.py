@@ -1,7 +1,5 @@
 """Operators wherever a legal model can hold them: graphs, subgraphs and functions, unusual ones too."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -119,9 +117,9 @@ def test_constants_and_outputs_of_a_branch_stay_in_it():
 # Loop and Scan
 
 
-def test_a_loop_whose_carried_shape_changes_every_time():
-    """The shape of the first iteration says nothing of the next."""
-    made = model("""g (float[1,16,1,2] x, int64 n) => (float[?,?,?,?] last)
+def changing_loop() -> onnx.ModelProto:
+    """The carried shape changes every time: that of the first iteration says nothing of the next."""
+    return model("""g (float[1,16,1,2] x, int64 n) => (float[?,?,?,?] last)
         <bool go = {1}, int32[1] block = {2}, int32[1,2] none = {0, 0}> {
             last = Loop (n, go, x) <
                 body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {
@@ -129,7 +127,11 @@ def test_a_loop_whose_carried_shape_changes_every_time():
                     s1 = M.SpaceToBatchND(s, block, none)
                 }>
         }""")
-    reference.agree(made, {"x": image(1, 16, 1, 2), "n": np.array(3)}, full_check=False)
+
+
+def test_a_loop_whose_carried_shape_changes_every_time():
+    feeds = {"x": image(1, 16, 1, 2), "n": np.array(3)}
+    reference.agree(changing_loop(), feeds, full_check=False)
 
 
 # Functions

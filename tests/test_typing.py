@@ -1,7 +1,5 @@
 """What `mypy --strict` says of programs that use the package."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

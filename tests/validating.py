@@ -1,7 +1,5 @@
 """Models for validation: good ones, wrong ones, and some that take their process down with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -6,8 +6,6 @@ divided otherwise: then only this module changes.
 
 # ruff: noqa: F401
 
-from __future__ import annotations
-
 from onnx_spatial.conversion.options import LOWERING_NAMES as LOWERINGS
 from onnx_spatial.conversion.options import MODES
 from onnx_spatial.operators import (

@@ -1,7 +1,5 @@
 """What is known before a model runs: parameters and shapes, and what the calls of a function say."""
 
-from __future__ import annotations
-
 import json
 from unittest.mock import Mock
 

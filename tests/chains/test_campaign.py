@@ -6,8 +6,6 @@ function. Or it is a random graph of moves among arithmetic. Data and weights ar
 are exact. Nothing is verified: proofs alone decide what is rewritten. A failure names its case.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Chains are found by what their nodes do, if that is an operator for all sizes; functions between."""
 
-from __future__ import annotations
-
 import chain_models
 import holders
 import ml_dtypes
@@ -28,10 +26,7 @@ def _blocks(chain):
     return chain.blocks.kind, [block for block in chain.blocks.block if block > 1]
 
 
-@pytest.mark.parametrize(
-    ("opset", "first", "sizes"),
-    [(11, False, "nhw"), (11, True, ("n", 8, 8))],
-)
+@pytest.mark.parametrize(("opset", "first", "sizes"), [(11, False, "nhw"), (11, True, ("n", 8, 8))])
 @pytest.mark.parametrize("kind", [S2B, B2S])
 def test_lowerings_of_unknown_sizes(kind, sizes, first, opset):
     """Before opset 14 a Where puts other numbers into a shape in the place of 0."""

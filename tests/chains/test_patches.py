@@ -4,8 +4,6 @@ Each chain in exported/ stands between two functions of single elements. torch 2
 TorchScript's exporter ("-script") and with the newer one ("-dynamo"), tf2onnx 1.17 the others.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the commands say, write and return for models that work, and where models differ."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

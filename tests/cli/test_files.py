@@ -1,7 +1,5 @@
 """Where results go: files, folders, the model itself, weights beside it, pages; in whatever encoding."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Help: every option is a sentence in a group, and shown without importing what takes long."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Signals, closed pipes, full disks, models that end their process; progress, times and logs."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """What is wrong with a command line, a file or an operator is one line; defaults of options."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """`onnx-spatial validate` as a person or a pipeline meets it."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

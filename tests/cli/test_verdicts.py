@@ -1,7 +1,5 @@
 """The verdicts of docs/verification.md and limits of ranks: what is said, exit codes, and the file."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Everything that reads ONNX files accepts the function form and gives the bits of the lowered one."""
 
-from __future__ import annotations
-
 import cases
 import consumers
 import numpy as np

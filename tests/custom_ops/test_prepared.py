@@ -1,23 +1,23 @@
 """Every operator in prepared models: what these look like, where, that they run and are read again."""
 
-from __future__ import annotations
-
 from random import Random
 
 import definitions
+import graphs
+import holders
 import numpy as np
 import onnx
 import programs
 import pytest
 import reference
 import running
-import sampling
 import structure
 from building import ELEMENT_TYPES, TF, feeds_of, one_node
 from definitions import batch_to_space, space_to_batch
 from onnx import helper
 from parsing import image, model
 from test_cases import NEGATIVE, POSITIVE, ids
+from test_subgraphs_and_functions import changing_loop, two_types
 from vocabulary import ORIGIN, PYTHON_DOMAIN
 
 import onnx_spatial
@@ -135,63 +135,23 @@ def test_behind_an_operator_of_onnxruntime_extensions_whose_type_onnx_does_not_k
     assert y.tolist() == np.array(["", *"ABCDEFGHIJKLMNOP"], object)[numbers].tolist()
 
 
-TABLES = "<int32[2] block = {2, 2}, int32[2,2] none = {0, 0, 0, 0}, bool go = {1}>"
-FUNCTION = """<domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-    F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }"""
-#: Models, and what they are fed.
-PLACES = {
-    "two types": (
-        f"""g (float[2,4,4,1] x, KIND[2,4,4,1] u) => (float[?,?,?,?] y, KIND[?,?,?,?] v) {TABLES}
-        {{ y = local.F(x, block, none) v = local.F(u, block, none) }} {FUNCTION}""",
-        {"x": image(2, 4, 4, 1), "u": image(2, 4, 4, 1)},
-    ),
-    "a branch": (
-        f"""g (bool c, float[4,4,4,3] x) => (float[?,?,?,?] y) {TABLES} {{ y = If (c) <
-            then_branch = a () => (float[?,?,?,?] t) {{ t = local.F(x, block, none) }},
-            else_branch = b () => (float[?,?,?,?] e) {{ e = M.BatchToSpaceND(x, block, none) }}> }}
-        {FUNCTION}""",
-        {"c": np.array(True), "x": image(4, 4, 4, 3)},
-    ),
-    "a loop whose state changes its shape": (
-        f"""g (float[?,?,?,?] x, int64 n) => (float[?,?,?,?] last) {TABLES} {{ last = Loop (n, go, x) <
-            body = step (int64 i, bool c, float[?,?,?,?] s) => (bool c1, float[?,?,?,?] s1) {{
-                c1 = Identity(c) s1 = M.SpaceToBatchND(s, block, none) }}> }}""",
-        {"x": image(1, 16, 8, 2), "n": np.array(3)},
-    ),
-    "a scan": (
-        """g (float[3,4,6,2] x) => (float[?,?,?,?] y) <int32[1] one = {2}, int32[1,2] pads = {1, 1}>
-        { y = Scan <num_scan_inputs = 1, body = step (float[SIZES] s) => (float[?,?,?] p) {
-            p = M.SpaceToBatchND(s, one, pads) }> (x) }""",
-        {"x": image(3, 4, 6, 2)},
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("place", "change"),
-    [
-        ("two types", ("KIND", "float16")),
-        ("two types", ("KIND", "int64")),
-        ("a branch", ("", "")),
-        ("a loop whose state changes its shape", ("", "")),
-        ("a scan", ("SIZES", "N,6,C")),
-        ("a scan", ("SIZES", "?,?,?")),
-    ],
-)
-def test_in_other_places(place, change):
-    text, feeds = PLACES[place]
-    made = model(text.replace(*change) if change[0] else text)
-    if "KIND" in change:
-        feeds = {**feeds, "u": feeds["u"].astype(change[1])}
-    if place == "a scan":
-        for level in running.LEVELS:
-            (y,) = programs.own(prepare(made), level).run(None, feeds)
-            wanted = [space_to_batch(each, (2,), [(1, 1)]) for each in feeds["x"]]
-            assert running.same_bits(y, np.stack(wanted))
-        return
-    others = [{**feeds, "c": np.array(False)}] if "c" in feeds else []
-    inlined = onnx.inliner.inline_local_functions(agree(made, feeds, *others))
+@pytest.mark.parametrize("holder", holders.HOLDERS)
+def test_in_other_places(holder):
+    x = image(2, 4, 4, 3)
+    site = one_node("SpaceToBatchND", (x, np.array([2, 2]), np.array([[1, 1], [0, 0]])))
+    made = holders.HOLDERS[holder](site)
+    feeds = [{"x": np.stack([x, -x])}] if holder == "scan" else [{"x": x}]
+    if holder == "branch":
+        feeds = [{"x": x, "take": np.array(take)} for take in (True, False)]
+    inlined = onnx.inliner.inline_local_functions(agree(made, *feeds))
     assert not structure.spatial(onnx_spatial.convert(inlined, verify=False).model)
+
+
+@pytest.mark.parametrize("kind", ["double", "int64"])
+def test_a_function_of_two_types_and_a_loop_whose_state_changes_its_shape(kind):
+    feeds = {"a": image(2, 4, 4, 1), "b": image(2, 4, 4, 1).astype(kind)}
+    agree(two_types(kind), feeds)
+    agree(changing_loop(), {"x": image(1, 16, 1, 2), "n": np.array(3)})
 
 
 # Reading it again
@@ -239,16 +199,11 @@ def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inve
     assert onnx_spatial.verify(given, converted)
 
 
-pytest.importorskip("onnxruntime_extensions")
-
-
 @pytest.mark.parametrize("case", **ids(POSITIVE))
-@pytest.mark.parametrize("symbolic", [False, True], ids=["static", "symbolic"])
-def test_equals_what_the_runtime_returned(case, symbolic):
-    for run_time_parameters in (False, True):
-        model = case.model(symbolic=symbolic, run_time_parameters=run_time_parameters)
-        feeds = case.feeds(run_time_parameters=run_time_parameters)
-        (result,) = programs.run(model, feeds)
+def test_equals_what_the_runtime_returned(case):
+    for unknown in (False, True):
+        model = case.model(symbolic=unknown, run_time_parameters=unknown)
+        (result,) = programs.run(model, case.feeds(run_time_parameters=unknown))
         assert running.same_bits(result, case.expected)
 
 
@@ -262,15 +217,13 @@ def test_broken_rules_are_refused_before_the_run_or_in_it(case):
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("spelling", sampling.SPELLINGS)
+@pytest.mark.parametrize("spelling", graphs.SPELLINGS)
 def test_random_nodes_in_random_models(spelling, count):
     # Opsets 11 and newer, static, symbolic and unknown shapes and ranks, empty tensors, all types.
     for number in range(count):
-        rng = Random(f"custom-op {spelling} {number}")
-        sample = sampling.SPELLINGS[spelling](rng)
-        form = sampling.form(rng, sample)
-        (result,) = programs.run(form.model(sample), form.feeds(sample))
-        assert running.same_bits(result, sample.expected), f"{sample}\n{form}"
+        case = graphs.build(Random(f"custom-op {spelling} {number}"), spelling)
+        (result,) = programs.run(case.model, case.feeds)
+        assert running.same_bits(result, case.expected["y"]), case.about
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES)
@@ -278,7 +231,7 @@ def test_random_nodes_in_random_models(spelling, count):
     ("op_type", "shape"), [("SpaceToBatchND", (4, 3, 2, 3)), ("BatchToSpaceND", (4, 3, 2, 0))]
 )
 def test_every_bit_of_every_type_survives(dtype, op_type, shape):
-    x = sampling.array(Random(dtype), dtype, shape)
+    x = graphs.array(Random(dtype), dtype, shape)
     inputs = (x, np.array([2, 2]), np.array([[1, 0], [1, 1]]))
     expected = definitions.node(op_type, inputs, {})
     declarations = (shape, ("n", "h", "w", "c"), None)
@@ -291,7 +244,7 @@ def test_every_bit_of_every_type_survives(dtype, op_type, shape):
 
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_opsets_older_than_lowering_knows(dtype):
-    x = sampling.array(Random(0), dtype, (4, 2, 2, 3))
+    x = graphs.array(Random(0), dtype, (4, 2, 2, 3))
     inputs = (x, np.array([2, 2], np.int32), np.array([[1, 0], [0, 1]], np.int32))
     for opset, ir_version in ((7, 3), (9, 4), (10, 5)):
         ir = {"opset": opset, "ir_version": ir_version}
@@ -302,7 +255,7 @@ def test_opsets_older_than_lowering_knows(dtype):
 
 @pytest.mark.parametrize(("dtype", "opset"), [("float32", 5), ("float16", 10), ("bfloat16", 12)])
 def test_opsets_that_are_too_old_are_refused(dtype, opset):
-    x = sampling.array(Random(0), dtype, (4, 2, 2, 3))
+    x = graphs.array(Random(0), dtype, (4, 2, 2, 3))
     inputs = (x, np.array([2, 2]), np.zeros((2, 2), int))
     model = one_node("BatchToSpaceND", inputs, opset=opset, ir_version=4)
     with pytest.raises(ConversionError, match=f"the model's opset is {opset}"):
@@ -310,7 +263,7 @@ def test_opsets_that_are_too_old_are_refused(dtype, opset):
 
 
 def test_the_batch_entry_of_openvinos_spelling_is_checked_in_the_run():
-    x = sampling.array(Random(0), "float32", (4, 4, 4, 3))
+    x = graphs.array(Random(0), "float32", (4, 4, 4, 3))
     good = (x, np.array([1, 2, 2, 1]), np.zeros(4, int), np.zeros(4, int))
     model = one_node(
         "SpaceToBatch", good, domain="org.openvinotoolkit", shape=list("nhwc"), run_time=(1, 2, 3)

@@ -1,7 +1,5 @@
 """One process and its registration: threads, forks, copies of the package, other operators, Ctrl-C."""
 
-from __future__ import annotations
-
 import programs
 import pytest
 
@@ -30,17 +28,6 @@ def test_a_fork_goes_on_with_a_session_and_makes_its_own():
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (session.run(None, feeds)[0] == expected).all()
-    """)
-
-
-@extended
-def test_a_copy_of_another_version_is_told_so():
-    programs.python("""
-        import onnxruntime_extensions
-        opened()
-        onnxruntime_extensions._onnx_spatial_operators.version = 99
-        with pytest.raises(onnx_spatial.UsageError, match="another version of onnx-spatial"):
-            opened()
     """)
 
 
@@ -107,8 +94,11 @@ def test_other_python_operators_go_on_working(program):
 
 
 @extended
-def test_registering_again_changes_nothing_nor_does_it_slow_child_processes_down():
+def test_it_is_loaded_late_registered_once_and_by_one_version_and_slows_no_child_processes_down():
     programs.python("""
+        assert not any(m.startswith("onnx_spatial.custom_ops") for m in sys.modules)
+        onnx_spatial.InferenceSession
+        assert "onnxruntime_extensions" not in sys.modules
         from onnx_spatial import custom_ops
         prepared = custom_ops.prepare(model).SerializeToString()
         options, more = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
@@ -118,6 +108,10 @@ def test_registering_again_changes_nothing_nor_does_it_slow_child_processes_down
             works(onnxruntime.InferenceSession(prepared, each))
         # onnxruntime-extensions asks for the slow protobuf in the environment.
         assert "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION" not in os.environ
+        import onnxruntime_extensions
+        onnxruntime_extensions._onnx_spatial_operators.version = 99
+        with pytest.raises(onnx_spatial.UsageError, match="another version of onnx-spatial"):
+            opened()
     """)
 
 
@@ -212,12 +206,9 @@ assert len(found) == 8 * RUNS and all(each == True for each in found), found
 
 
 @extended
-@pytest.mark.parametrize("when", ["in an operator", "between operators"])
-def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
+def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on():
     # The signal arrives while an operator runs, or in onnxruntime just before it calls the next.
-    programs.python(
-        f"WHEN = {when!r}",
-        """
+    programs.python("""
         import signal
         from onnx_spatial.operators.strided_copies import Plan
         session, before, real = opened(), signal.getsignal(signal.SIGINT), Plan.run
@@ -226,77 +217,60 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on(when):
             os.kill(os.getpid(), signal.SIGINT)
             return real(self, x, *more)
 
-        def run():
-            if WHEN == "in an operator":
-                Plan.run = interrupted
-                session.run(None, feeds)
-            else:
-                with onnx_spatial.custom_ops.raising():
-                    os.kill(os.getpid(), signal.SIGINT)  # kept, and noticed by the operator
-                    session.run(None, feeds)
-
         for _ in range(3):
+            Plan.run = interrupted
             with pytest.raises(KeyboardInterrupt):
-                run()
+                session.run(None, feeds)
+            Plan.run = real
+            with pytest.raises(KeyboardInterrupt), onnx_spatial.custom_ops.raising():
+                os.kill(os.getpid(), signal.SIGINT)  # kept, and noticed by the operator
+                session.run(None, feeds)
         assert signal.getsignal(signal.SIGINT) is before
-        Plan.run = real
         works(session)
-    """,
-    )
+    """)
 
 
 @extended
-@pytest.mark.parametrize("name", ["SIGINT", "SIGALRM"])
-def test_signals_with_a_handler_wait_for_the_end_of_the_run(name):
-    programs.python(
-        f"NAME = {name!r}",
-        """
+def test_signals_with_a_handler_wait_for_the_end_of_the_run():
+    programs.python("""
         import signal, threading, time
-        session, done = opened(), threading.Event()
 
         class Timeout(Exception):
             pass
 
-        def handler(number, frame):
+        def handler(*_):
             raise Timeout
 
-        def flood():
+        def flood(number, done):
             while not done.is_set():
-                os.kill(os.getpid(), getattr(signal, NAME))
+                os.kill(os.getpid(), number)
                 time.sleep(0.003)
 
-        signal.signal(getattr(signal, NAME), handler)
-        thread, stopped = threading.Thread(target=flood, daemon=True), 0
-        try:
-            thread.start()
-            while True:
-                works(session)
-        except Timeout:
-            pass
-        while stopped < 50:
+        for number in (signal.SIGINT, signal.SIGALRM):
+            session, done, stopped = opened(), threading.Event(), 0
+            signal.signal(number, handler)
+            thread = threading.Thread(target=flood, args=(number, done), daemon=True)
             try:
+                thread.start()
                 while True:
-                    session.run(None, feeds)
+                    works(session)
             except Timeout:
-                stopped += 1
-        signal.signal(getattr(signal, NAME), lambda *_: None)
-        done.set()
-        works(session)
-    """,
-    )
+                pass
+            while stopped < 50:
+                try:
+                    while True:
+                        session.run(None, feeds)
+                except Timeout:
+                    stopped += 1
+            signal.signal(number, lambda *_: None)
+            done.set()
+            works(session)
+    """)
 
 
 # Where onnxruntime-extensions is not installed everything but running Python operators works
 
 BLOCKED = "sys.modules['onnxruntime_extensions'] = None  # importing it fails from here on"
-
-
-def test_importing_does_not_load_it():
-    programs.python("""
-        assert not any(m.startswith("onnx_spatial.custom_ops") for m in sys.modules)
-        onnx_spatial.InferenceSession
-        assert "onnxruntime_extensions" not in sys.modules
-    """)
 
 
 def test_without_extensions_python_operators_say_what_is_missing_and_the_rest_goes_on():

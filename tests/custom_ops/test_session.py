@@ -1,7 +1,5 @@
 """`onnx_spatial.InferenceSession` is onnxruntime's, for models that onnxruntime does not load."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import queue
@@ -32,8 +30,6 @@ from onnx_spatial import (
 )
 
 FOLDER = "session.model_external_initializers_file_folder_path"
-
-BLOCK, PADS = np.array([2, 2]), np.array([[1, 1], [0, 2]])
 
 pytest.importorskip("onnxruntime_extensions")
 
@@ -378,6 +374,3 @@ def test_run_async_hands_the_output_or_the_reason_to_the_callback(mode):
             assert not error and running.same_bits(outputs[0], EXPECTED)
         else:
             assert error.startswith("SpaceToBatchND 'site' in main graph: SpaceToBatch: paddings")
-
-
-# External data that lies in memory

@@ -3,8 +3,6 @@
 Random regions are in `test_regions`; here is each promise of docs/fusion.md once.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +10,7 @@ import pytest
 import running
 import structure
 from adapter import convert, plan, verify
-from onnx import helper
-from region_models import (
+from fusion.region_models import (
     ATROUS,
     CONV,
     RNG,
@@ -27,6 +24,7 @@ from region_models import (
     model,
     ops,
 )  # fmt: skip
+from onnx import helper
 from vocabulary import ORIGIN
 
 import onnx_spatial
@@ -355,10 +353,7 @@ def test_zeros_beyond_the_border_keep_their_sign(negative: str) -> None:
 @pytest.mark.parametrize("node", [CONV, "c = Sigmoid(t)"])
 @pytest.mark.parametrize(
     ("kind", "pads", "crops"),
-    [
-        ("int32", [[2, 3], [2, 2]], [[0, 1], [0, 0]]),
-        ("int64", [[4, 1], [3, 3]], [[3, 0], [0, 4]]),
-    ],
+    [("int32", [[2, 3], [2, 2]], [[0, 1], [0, 0]]), ("int64", [[4, 1], [3, 3]], [[3, 0], [0, 4]])],
 )
 def test_pads_and_crops_that_are_inputs(kind, pads, crops, node, given) -> None:
     tables = {"pads": np.array(pads, kind), "crops": np.array(crops, kind)}

@@ -1,7 +1,5 @@
 """In a local function fuses what fuses in the graph: all of its calls say what is known there."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +8,7 @@ import running
 import structure
 from adapter import convert
 from building import TF
-from region_models import check, declined, lowerings, model
+from fusion.region_models import check, declined, lowerings, model
 
 FUSED, UNBLOCKED = ["dilated convolution"] * 2, ["unblocked"] * 2
 

@@ -1,7 +1,5 @@
 """Transpose, Squeeze and Unsqueeze next to fused nodes cancel, also across what lies between them."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -11,8 +9,8 @@ import pytest
 import running
 import structure
 from adapter import convert, verify
+from fusion.region_models import check, model
 from onnx import numpy_helper
-from region_models import check, model
 
 import onnx_spatial
 from onnx_spatial.model.graph import marks

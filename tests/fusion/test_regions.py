@@ -5,15 +5,16 @@
 Every case is made from a seed, its number and kind, which a failure names.
 """
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from random import Random
 
-import onnx
+import graphs
+import holders
 import pytest
 import regions
+import running
 from vocabulary import LOWERINGS
 
 import onnx_spatial
@@ -22,14 +23,15 @@ from onnx_spatial.model.inference.functions import inline
 SEED, SHORT, LONG = 0, 30, 20_000
 
 
-def tried(number: int, kind: str | None = None) -> tuple[int, int, list[str]]:
+def tried(number: int, kind: str = "") -> tuple[int, int, list[str]]:
     """How many operators of a case became part of something else, of how many; what is wrong."""
-    case = regions.build(SEED, number, kind)
+    rng = Random(f"{SEED} {number}")
+    case = graphs.build(rng, kind or rng.choice(regions.KINDS))
     found = onnx_spatial.convert(case.model, verify=False, prefer=regions.LOWERING)
-    wrong = regions.mistakes(found.model, case)
+    wrong = running.mistakes(found.model, case)
     if wrong:  # what is wrong without fusion, too, is another room's, or of onnxruntime's optimizer
         plain = onnx_spatial.convert(case.model, verify=False, fuse=False, prefer=regions.LOWERING)
-        known = regions.mistakes(plain.model, case)
+        known = running.mistakes(plain.model, case)
         wrong = {k: v for k, v in wrong.items() if k not in known}
     fused = sum(site.lowering not in LOWERINGS for site in found.operators)
     told = [f"case {number}, {kind}: {place}: {what}" for place, what in wrong.items()]
@@ -50,14 +52,15 @@ def test_regions_at_length() -> None:
             assert not wrong
 
 
-@pytest.mark.parametrize("calls", [1, 2])
-def test_in_a_function_as_much_is_fused_as_if_it_were_inlined(calls: int) -> None:
-    for number in range(8):
-        case = regions.in_function(regions.build(SEED + 7, number), calls)
-        converted = onnx_spatial.convert(case.model, verify=False, prefer=regions.LOWERING)
-        copy = onnx.ModelProto.FromString(case.model.SerializeToString())
-        inlined = onnx_spatial.convert(inline(copy), verify=False, prefer=regions.LOWERING)
-        assert not regions.mistakes(converted.model, case), number
-        sites = [str(site.lowering) for site in converted.operators]
-        copies = [str(site.lowering) for site in inlined.operators]
-        assert sorted(sites * calls) == sorted(copies), number
+def test_in_a_function_as_much_is_fused_as_if_it_were_inlined() -> None:
+    for number in range(10):
+        rng = Random(f"{SEED + 7} {number}")
+        case = graphs.build(rng, rng.choice(regions.KINDS))
+        called = holders.in_function(case.model)
+        converted = onnx_spatial.convert(called, verify=False, prefer=regions.LOWERING)
+        inlined = onnx_spatial.convert(inline(called), verify=False, prefer=regions.LOWERING)
+        assert not running.mistakes(converted.model, case), number
+        sites, copies = (
+            sorted(str(site.lowering) for site in each.operators) for each in (converted, inlined)
+        )
+        assert sites == copies, number

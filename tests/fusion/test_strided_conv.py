@@ -1,7 +1,5 @@
 """Patches and what makes sums of them become one strided convolution, wherever that is the same."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,10 +9,10 @@ import onnx
 import pytest
 import structure
 from adapter import convert, plan, verify
+from fusion.region_models import check, declined, lowerings, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
-from region_models import check, declined, lowerings, model
 
 import onnx_spatial
 from onnx_spatial.fusion import strided_conv

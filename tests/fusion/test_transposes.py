@@ -1,22 +1,23 @@
 """Transposes around an operator become part of it, and never when anybody else needs them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import graphs
+import holders
 import numpy as np
 import onnx
 import pytest
 import reference
-import running
-import sampling
 import structure
 from adapter import convert, plan, verify
 from building import OPENVINO, one_node
 from hypothesis import given, settings
-from neighbours import between_transposes, unturned
+from onnx import helper
 from parsing import image, model
+from running import Case
+from vocabulary import LOWERINGS
 
 from onnx_spatial import ConversionError
 from onnx_spatial.conversion import pipeline as planning
@@ -24,6 +25,70 @@ from onnx_spatial.fusion import neighbours
 from onnx_spatial.lowering import Lowered, Request
 
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+Perm = tuple[int, ...]
+
+
+def between_transposes(
+    model: onnx.ModelProto,
+    rank: int,
+    *,
+    before: Perm | None = None,
+    behind: Sequence[Perm] = (),
+    front_read: bool = False,
+    outputs: Sequence[str] = (),
+) -> onnx.ModelProto:
+    """A model of `building.one_node` whose node "site" stands between Transposes.
+
+        x -> front -> data -> site -> result -> behind0 -> t0 -> Identity -> y0, ..
+
+    Args:
+        model: with one input x and one output y.
+        rank: of x; that of y is the length of what is behind.
+        before: of the Transpose in front; x is what goes into it.
+        behind: of the Transposes behind; none leaves y as it is.
+        front_read: a Neg reads what comes out of the one in front, too.
+        outputs: values that are graph outputs beside y0, ...: "data", "result", "t0", ..
+    """
+    made = onnx.ModelProto.FromString(model.SerializeToString())
+    graph, (site,) = made.graph, made.graph.node
+    element_type, known = graph.input[0].type.tensor_type.elem_type, structure.dims(made, "x")
+    names, unknown = [], [None] * rank
+    if before is not None:
+        site.input[0] = "data"
+        graph.node.insert(0, _transpose(before, "x", "data", "front"))
+        declared = known and [known[before.index(axis)] for axis in range(rank)]
+        x = helper.make_tensor_value_info("x", element_type, declared)
+        graph.input[0].CopyFrom(x)
+    if behind:
+        site.output[0], unknown = "result", [None] * len(behind[0])
+        for number, perm in enumerate(behind):
+            graph.node.append(_transpose(perm, "result", f"t{number}", f"behind{number}"))
+            graph.node.append(helper.make_node("Identity", [f"t{number}"], [f"y{number}"]))
+            names.append(f"y{number}")
+        del graph.output[:]
+    if front_read:
+        graph.node.append(helper.make_node("Identity", ["data"], ["also"]))
+        names.append("also")
+    for name in (*names, *outputs):
+        dims = [None] * rank if name in ("data", "also") else unknown
+        graph.output.append(helper.make_tensor_value_info(name, element_type, dims))
+    return made
+
+
+def _transpose(perm: Perm, source: str, target: str, name: str) -> onnx.NodeProto:
+    """With the attribute left out where it says what is meant anyway."""
+    reverse = perm == tuple(reversed(range(len(perm))))
+    given = {} if reverse else {"perm": list(perm)}
+    return helper.make_node("Transpose", [source], [target], name, **given)
+
+
+def unturned(data: np.ndarray, perm: Perm | None) -> np.ndarray:
+    """What a Transpose by `perm` makes `data` of."""
+    if perm is None:
+        return data
+    return np.ascontiguousarray(np.transpose(data, np.argsort(perm))).reshape(
+        [data.shape[perm.index(axis)] for axis in range(data.ndim)]
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -93,12 +158,10 @@ def test_transposes_on_both_sides_are_absorbed(name: str) -> None:
 
 
 @settings(max_examples=40)
-@given(rng=sampling.randoms)
-def test_random_transposes_around_random_operators(rng: Random) -> None:
-    sample = sampling.SPELLINGS[rng.choice(list(sampling.SPELLINGS))](rng)
-    data = sample.inputs[0]
-    form = sampling.form(rng, sample)
-    rank, rank_behind = data.ndim, sample.expected.ndim
+@given(case=graphs.graphs(*graphs.SPELLINGS), rng=graphs.randoms)
+def test_random_transposes_around_random_operators(case: graphs.NodeCase, rng: Random) -> None:
+    data, given = case.feeds["x"], case.expected["y"]
+    rank, rank_behind = data.ndim, given.ndim
 
     def perm(count: int) -> tuple[int, ...]:
         return tuple(rng.sample(range(count), count))
@@ -109,21 +172,17 @@ def test_random_transposes_around_random_operators(rng: Random) -> None:
     there = ["data"] * bool(before) + ["result"] * bool(behind)
     there += [f"t{i}" for i in range(len(behind))]
     made = between_transposes(
-        form.model(sample), rank, before=before, behind=behind,
+        case.model, rank, before=before, behind=behind,
         front_read=before is not None and rng.random() < 0.2,
         outputs=[name for name in there if rng.random() < 0.1],
     )  # fmt: skip
-    converted = convert(made, prefer=form.strategy)
-    feeds = form.feeds(sample) | {"x": unturned(data, before)}
-    expected = {"data": data, "also": data, "result": sample.expected, "y": sample.expected}
+    found = {"data": data, "also": data, "result": given, "y": given}
     for number, axes in enumerate(behind):
-        turned = np.transpose(sample.expected, axes)
-        expected |= {f"t{number}": turned, f"y{number}": turned}
-    for level in running.LEVELS:
-        results = running.run(converted, feeds, level)
-        for value, result in zip(made.graph.output, results, strict=True):
-            wanted = np.ascontiguousarray(expected[value.name]).reshape(expected[value.name].shape)
-            assert running.same_bits(result, wanted), f"{sample}\n{form}\n{value.name}"
+        found |= dict.fromkeys((f"t{number}", f"y{number}"), np.transpose(given, axes))
+    expected = {v.name: np.ascontiguousarray(found[v.name]) for v in made.graph.output}
+    feeds = case.feeds | {"x": unturned(data, before)}
+    lowering = rng.choice((None, None, *LOWERINGS))
+    graphs.check(Case(made, feeds, expected, 0.0, case.about), convert(made, prefer=lowering))
 
 
 # Who else needs them
@@ -242,29 +301,13 @@ def test_nodes_that_are_no_transposes_are_left_alone(change: str) -> None:
 
 # Where it stands
 
-BODY = """
-    [front] p = Transpose <perm = [0, 2, 3, 1]> (t)
-    [site] q = M.SpaceToBatchND(p, block, none)
-    [behind] b = Transpose <perm = [0, 3, 1, 2]> (q)
-"""
-PLACES = {
-    "branch": f"""g (bool flag, float[2,3,4,3] x) => (float[?,?,?,?] y) {TABLES} {{
-        t = Neg(x)
-        y = If (flag) < then_branch = then () => (float[?,?,?,?] b) {{ {BODY} }},
-                        else_branch = els () => (float[?,?,?,?] c) {{ c = Identity(t) }} >
-    }}""",
-    "function": f"""g (float[2,3,4,3] x) => (float[?,?,?,?] y) {TABLES} {{ y = local.F(x, block, none) }}
-    <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-    F (t, block, none) => (b) {{ {BODY} }}""",
-}
 
-
-@pytest.mark.parametrize("place", PLACES)
-def test_in_other_graphs(place: str) -> None:
-    made = model(PLACES[place])
-    assert absorbed(made) == [("front", "behind")]
+@pytest.mark.parametrize("holder", ["branch", "function"])
+def test_in_other_graphs(holder: str) -> None:
+    made = holders.HOLDERS[holder](between_transposes(S2B, 4, **FRONT))
+    assert absorbed(made) == [("front", "behind0")]
     converted = convert(made)
-    assert not {"front", "behind"} & {n.name for n in structure.nodes(converted)}
+    assert not {"front", "behind0"} & {n.name for n in structure.nodes(converted)}
     assert verify(made, converted).evidence == "proven"
 
 

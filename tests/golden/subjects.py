@@ -4,19 +4,17 @@ Subjects are built when they run; only their names are made beforehand. Every mo
 or from the nets in models/, and nothing here looks into the package.
 """
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import cases
 import chain_models
-import definitions
 import grid
 import movement_models
 import numpy as np
@@ -26,31 +24,17 @@ import pytest
 import reference
 import regions
 import running
-from building import TF, feeds_of, one_node
-from chain_models import Net
 from onnx import TensorProto, helper, numpy_helper
 from patch_models import one_hot
+from vocabulary import LOWERINGS
 
 MODELS = Path(__file__).parents[2] / "models"
 
 #: What sums of a convolution may be off, of the largest output. Seven layers are off by 1e-6 or so.
 TOLERANCE = 2e-5
 
-#: Calls for each lowering.
-CALLS = 24
 #: Regions of each kind, all from one seed.
 SEED, REGIONS = 1, 10
-#: The lowerings that can be asked for by name, and the operators that they are for.
-LOWERINGS = {
-    "transpose": "blocks",
-    "gather": "blocks",
-    "space-to-depth": "square blocks of rows and columns",
-    "row-gather": "blocks and patches",
-    "element-gather": "blocks and patches",
-    "slices": "blocks and patches",
-    "planes": "patches",
-}
-
 Feeds = Mapping[str, np.ndarray]
 #: Raises an AssertionError if the outputs are not what they must be.
 Check = Callable[[Sequence[np.ndarray]], None]
@@ -85,7 +69,7 @@ class Subject:
 
 def subjects() -> list[Subject]:
     """All of them."""
-    found = [*of_cases(), *of_grid(), *of_lowerings(), *of_nets(), *of_regions(), *of_chains()]
+    found = [*of_cases(), *of_grid(), *of_nets(), *of_regions(), *of_chains()]
     assert len({subject.name for subject in found}) == len(found)
     return found
 
@@ -132,59 +116,19 @@ def _case(name: str, symbolic: bool, run_time: bool) -> Built:
     return Built(model, [(feeds, partial(exactly, [case.expected]))])
 
 
-def of_lowerings() -> Iterator[Subject]:
-    """Yield calls for each lowering, by turns static and symbolic; some with few dims."""
-    movable = [c for c in positive().values() if c.expected.size and not c.quantised]
-    for lowering, operators in LOWERINGS.items():
-        fitting = [
-            c for c in movable if ("patches" if "Extract" in c.op_type else "blocks") in operators
-        ]
-        for number in range(CALLS):
-            symbolic, run_time = number % 2 == 1, number % 8 == 5
-            form = "symbolic" if symbolic else "static"
-            if operators == "square blocks of rows and columns":
-                options = {"prefer": lowering}
-                build = partial(_square, number, symbolic, run_time)
-                yield Subject(f"{lowering} {number} {form}", build, options)
-                continue
-            case = fitting[number * len(fitting) // CALLS]
-            limit = max(4, case.inputs[0].ndim) if number % 5 == 2 else None
-            yield Subject(
-                f"{lowering} {number} {case.id} {form}",
-                partial(_case, case.id, symbolic, run_time),
-                {"prefer": lowering, "max_rank": limit},
-            )
-
-
-def _square(number: int, symbolic: bool, run_time: bool) -> Built:
-    """Block the last two axes of images, channels first or without any, by the same number."""
-    rng = np.random.default_rng(number)
-    forward, channels = number % 3 != 0, number % 4 < 2
-    b, batch, rows, columns = (int(n) for n in rng.integers((2, 1, 2, 3), (4, 4, 5, 6)))
-    block = np.array([1, b, b] if channels else [b, b], np.int64)
-    table = rng.integers(0, 3, (2, 2))
-    if forward:
-        table[:, 1] = -table[:, 0] % b
-    table = np.concatenate([[[0, 0]], table]) if channels else table
-    sizes = (rows * b, columns * b) if forward else (rows, columns)
-    shape = (batch if forward else batch * b * b, *([3] if channels else []), *sizes)
-    x = rng.standard_normal(shape).astype(np.float64 if number % 5 == 0 else np.float32)
-    op_type, inputs = "SpaceToBatchND" if forward else "BatchToSpaceND", (x, block, table)
-    declared = [f"d{i}" for i in range(x.ndim)] if symbolic else "static"
-    model = one_node(op_type, inputs, shape=declared, run_time=[2] if run_time else ())
-    expected = definitions.node(op_type, inputs, {})
-    return Built(model, [(feeds_of(model, inputs), partial(exactly, [expected]))])
-
-
 # ---------------------------------------------------------------- the grid
 
 
 def of_grid() -> Iterator[Subject]:
-    """Yield each cell; every seventh as local functions, too."""
+    """Yield each cell; every seventh as local functions too, every fifth by one of the lowerings."""
     for number, cell in enumerate(grid.CELLS):
         yield Subject(f"grid {cell.name}", partial(_cell, cell.name))
         if number % 7 == 0:
             yield Subject(f"function {cell.name}", partial(_cell, cell.name), {"mode": "function"})
+        name = LOWERINGS[number % len(LOWERINGS)]
+        if number % 5 == 0:
+            options = {"prefer": name, "max_rank": 5 if number % 3 else None}
+            yield Subject(f"{name} {cell.name}", partial(_cell, cell.name), options)
 
 
 def _cell(name: str) -> Built:
@@ -238,7 +182,7 @@ def of_regions() -> Iterator[Subject]:
 
 
 def _region(kind: str, number: int) -> Built:
-    case = regions.build(SEED, number, kind)
+    case = regions.build(Random(f"{SEED} {number}"), kind)
     auto_pads = [
         a for node in case.model.graph.node for a in node.attribute if a.name == "auto_pad"
     ]
@@ -250,10 +194,9 @@ def _region(kind: str, number: int) -> Built:
     def check(outputs: Sequence[np.ndarray]) -> None:
         for value, output in zip(case.model.graph.output, outputs, strict=True):
             wanted = case.expected[value.name]
-            assert regions.difference(output, wanted, regions.tolerance_of(case.model)) is None
+            assert running.difference(output, wanted, case.tolerance) is None
 
-    # onnxruntime's own rewriting of quantized models to QLinearConv changes numbers, fused or not.
-    return Built(case.model, [(case.feeds, check)], {"session.disable_quant_qdq": "1"})
+    return Built(case.model, [(case.feeds, check)], running.SETTINGS)
 
 
 # ---------------------------------------------------------------- chains
@@ -302,27 +245,6 @@ PATCHES = {
     "unfold, computed": lambda: patch_models.im2col(("n", 2, "h", "w"), 3, 2, 1, computed=True),
 }
 
-#: Patches in front of what multiplies them.
-EMBEDDINGS = {
-    "MatMul": lambda: _embedding("MatMul", (3, 3), (2, 2), "SAME"),
-    "MatMul, rates": lambda: _embedding("MatMul", (2, 3), (1, 2), "VALID", rates=(2, 1)),
-    "MatMul, side by side": lambda: _embedding("MatMul", (4, 4), (4, 4), "VALID"),
-    "Conv": lambda: _embedding("Conv", (3, 3), (1, 1), "SAME"),
-    "Conv, static": lambda: _embedding("Conv", (3, 2), (2, 1), "VALID", shape=(2, 9, 8, 3)),
-    "MatMul, overlapping, static": lambda: _embedding(
-        "MatMul", (3, 3), (1, 2), "SAME", shape=(2, 9, 8, 3)
-    ),
-    "MatMul, one row": lambda: _embedding("MatMul", (1, 3), (1, 1), "SAME", shape=(2, 1, 9, 3)),
-    "MatMul, larger strides": lambda: _embedding("MatMul", (2, 2), (3, 4), "SAME"),
-    "Conv, large and static": lambda: _embedding(
-        "Conv", (5, 5), (2, 2), "SAME", shape=(2, 32, 30, 3)
-    ),
-    "Conv, rates": lambda: _embedding("Conv", (3, 3), (2, 1), "SAME", rates=(2, 3)),
-    "Gemm": lambda: _embedding("Gemm", (2, 2), (2, 2), "VALID", shape=(2, 8, 6, 3)),
-    "another reader": lambda: _embedding("another", (3, 3), (1, 1), "SAME"),
-    "MatMul of a volume": lambda: _embedding("MatMul", (1, 2, 2), (2, 1, 2), "SAME"),
-}
-
 
 def _first(major: str = "place", **attributes: object) -> onnx.ModelProto:
     weight = one_hot((3, 3), 3, major=major)
@@ -335,41 +257,6 @@ def _flat(
     return patch_models.channels_first(one_hot(kernel, int(shape[1])), shape, **attributes)
 
 
-def _embedding(
-    reader: str,
-    kernel: tuple[int, ...],
-    strides: tuple[int, ...],
-    padding: str,
-    *,
-    rates: tuple[int, ...] | None = None,
-    shape: tuple[int | str, ...] = (),
-) -> onnx.ModelProto:
-    """Patches of three channels, and a product with seven columns behind them."""
-    net, axes = Net(), len(kernel)
-    given = {"ksizes": [1, *kernel, 1], "strides": [1, *strides, 1], "padding": padding}
-    if axes == 2:
-        given["rates"] = [1, *(rates or (1, 1)), 1]
-    kind = "ExtractImagePatches" if axes == 2 else "ExtractVolumePatches"
-    x = patches = net(kind, "x", domain=TF, **given)
-    depth = 3 * int(np.prod(kernel))
-    weight = chain_models.weights(depth, 7)
-    if reader == "Gemm":
-        x = net("Gemm", net("Reshape", x, [-1, depth]), weight, chain_models.weights(7))
-    elif reader == "Conv":
-        x = net("Transpose", x, perm=[0, 3, 1, 2])
-        x = net("Conv", x, weight.T.reshape(7, depth, 1, 1), chain_models.weights(7))
-    else:
-        x = net("Relu", net("Add", net("MatMul", x, weight), chain_models.weights(7)))
-    shape = shape or ("n", "d", "h", "w", 3)[:1] + ("d", "h", "w")[3 - axes :] + (3,)
-    model = net.model(shape, x)
-    if reader == "Gemm":
-        del model.graph.output[0].type.tensor_type.shape.dim[2:]
-    if reader == "another":
-        model.graph.output.append(helper.make_tensor_value_info(patches, 1, [None] * 4))
-    model.opset_import.append(helper.make_opsetid(TF, 1))
-    return model
-
-
 def spelled_feeds(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     """Small integers of the declared type, all sums of which are exact."""
     (x,) = model.graph.input
@@ -379,7 +266,7 @@ def spelled_feeds(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def of_chains() -> Iterator[Subject]:
-    """Yield what standard nodes spell, optimized, and patches in front of products."""
+    """Yield what standard nodes spell, optimized."""
     for name, build in (BLOCKS | PATCHES).items():
         yield Subject(f"chain {name}", partial(_chain, build, closely), {"chains": True})
     for name, model in movement_models.FORMS.items():
@@ -389,8 +276,6 @@ def of_chains() -> Iterator[Subject]:
                 partial(_chain, lambda model=model: model, exactly),
                 {"chains": True, "max_rank": limit},
             )
-    for name, build in EMBEDDINGS.items():
-        yield Subject(f"patches, {name}", partial(_embedded, build))
 
 
 def _chain(build: Callable[[], onnx.ModelProto], check: Callable[..., None]) -> Built:
@@ -398,9 +283,3 @@ def _chain(build: Callable[[], onnx.ModelProto], check: Callable[..., None]) -> 
     feeds = spelled_feeds(model)
     expected = running.run(model, feeds, running.LEVELS[0])
     return Built(model, [(feeds, partial(check, expected))])
-
-
-def _embedded(build: Callable[[], onnx.ModelProto]) -> Built:
-    model = build()
-    feeds = spelled_feeds(model)
-    return Built(model, [(feeds, partial(closely, reference.run(model, feeds)))])

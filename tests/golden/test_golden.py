@@ -8,15 +8,12 @@ and on. What comes out is compared with what TensorFlow and OpenVINO recorded or
     python tests/golden/test_golden.py     writes node_counts.json anew, and says what changed
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":  # what pytest's `pythonpath` does
-    sys.path[:0] = [str(Path(__file__).parents[n] / name) for n, name in ((1, ""), (1, "fusion"))]
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path[:0] = [str(folder) for folder in Path(__file__).parents[1:3]]
 
 import pytest
 import running

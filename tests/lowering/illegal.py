@@ -5,32 +5,26 @@ refuses them; the model leaves whatever breaks the rule to the run. Where a lowe
 pass, anything may happen: call `outcomes` in a process of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
 import adapter
+import graphs
 import ml_dtypes
+import onnx
 import running
-import sampling
-from sampling import OPSETS, Form, Sample
-from vocabulary import LOWERINGS, InputFacts, NodeFacts, read
+from building import feeds_of
+from graphs import OPSETS, Form, Sample
+from vocabulary import LOWERINGS
 
 from onnx_spatial import OperatorError
 
 
 def is_legal(sample: Sample) -> bool:
     """Whether the operator's own validation accepts it."""
-    facts = NodeFacts(
-        sample.op_type,
-        sample.domain,
-        tuple(map(InputFacts.of, sample.inputs)),
-        {k: tuple(v) if isinstance(v, list) else v for k, v in sample.attributes.items()},
-    )
     try:
-        read(facts).bind(sample.inputs).output_shape(sample.inputs[0].shape)
+        sample.call.bind(sample.inputs).output_shape(sample.inputs[0].shape)
     except OperatorError:
         return False
     return True
@@ -55,15 +49,15 @@ def broken(rng: Random, sample: Sample) -> tuple[Sample, bool, set[int]]:
             changed.add(number)
     if tuple(shape) != data.shape:
         name = "string" if data.dtype == object else data.dtype.name
-        data = sampling.array(rng, name, tuple(shape))
+        data = graphs.array(rng, name, tuple(shape))
     return replace(sample, inputs=(data, *parameters)), sizes, changed
 
 
-def case(number: int) -> tuple[Sample, Form]:
-    """A node with inputs that break a rule, and how a model that is legal to convert says the rest."""
+def case(number: int) -> tuple[onnx.ModelProto, Sample, str | None]:
+    """A model that is legal to convert, inputs that break a rule of its node, and a lowering."""
     rng = Random(f"illegal {number}")
     while True:
-        legal = sampling.SPELLINGS[rng.choice(list(sampling.SPELLINGS))](rng)
+        legal = graphs.sample(rng)
         sample, sizes, changed = broken(rng, legal)
         if is_legal(sample):
             continue
@@ -81,22 +75,22 @@ def case(number: int) -> tuple[Sample, Form]:
         lowest = 13 if data.dtype == ml_dtypes.bfloat16 else OPSETS[0]
         opset = rng.choice((rng.randint(lowest, OPSETS[-1]), max(lowest, 13), 17))
         ir_version = max(8, running.ir_version_of(opset))
-        strategy = rng.choice((None, None, *LOWERINGS))
-        return sample, Form(shape, frozenset(run_time), opset, ir_version, strategy)
+        made = Form(shape, frozenset(run_time), opset, ir_version).model(sample)
+        return made, sample, rng.choice((None, None, *LOWERINGS))
 
 
 def outcome(number: int, **options: bool) -> str:
     """What becomes of a case: "refused", "error", "empty" or "numbers"."""
-    sample, form = case(number)
+    made, sample, lowering = case(number)
     mode = "function" if number % 4 == 0 else "lower"
-    plan = adapter.plan(form.model(sample), mode=mode, prefer=form.strategy, **options)
+    plan = adapter.plan(made, mode=mode, prefer=lowering, **options)
     if plan.refused:
         return "refused"
     assert plan.model is not None
     results = set()
     for level in running.LEVELS:
         try:
-            (result,) = running.run(plan.model, form.feeds(sample), level)
+            (result,) = running.run(plan.model, feeds_of(made, sample.inputs), level)
         except Exception:  # whatever onnxruntime and pybind11 raise
             results.add("error")
         else:

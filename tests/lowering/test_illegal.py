@@ -1,7 +1,5 @@
 """What breaks an operator's rules in the run only: an error, or at most a tensor without elements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -53,10 +51,11 @@ LONG = [
 ]
 
 
-@pytest.mark.parametrize(("first", "last", "checked"), [(0, 60, 0), (340, 370, 1), *LONG])
+@pytest.mark.parametrize(("first", "last", "checked"), [(0, 40, 0), (340, 355, 1), *LONG])
 def test_no_illegal_run_is_answered_with_numbers_nor_a_checked_one_at_all(first, last, checked):
     found = campaign(first, last, checked=bool(checked))
     assert found["numbers"] == [] and (not checked or found["empty"] == [])
+    assert len(found["error"]) > len(found["refused"]) / 2
 
 
 IMAGE, NONE = ("N", "H", "W", "C"), [[0, 0], [0, 0]]

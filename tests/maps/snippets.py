@@ -4,16 +4,14 @@ A snippet computes y of x: an int64[A,B,C] at opset 18, if nothing else stands i
 list of one number, ##2 a number (`parsing`), `s` the shape of x, `a`, `b`, `c` its sizes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-import maps
 import onnx
 import parsing
+from maps import maps
 
 #: What a snippet may read.
 _SIZES = "s = Shape(x) a = Gather(s, #0) b = Gather(s, #1) c = Gather(s, #2)"

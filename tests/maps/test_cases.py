@@ -1,16 +1,14 @@
 """Every combination of sizes, parameters and indices is in exactly one case, with the right result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-import maps
+import graphs
 import numpy as np
 import pytest
-import sampling
 from hypothesis import given, reject, settings
+from maps import maps
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.division import exact
@@ -151,7 +149,7 @@ def check(rng: Random) -> bool:
 
 
 @settings(max_examples=15)
-@given(rng=sampling.randoms)
+@given(rng=graphs.randoms)
 def test_each_assignment_is_in_one_case(rng):
     if not check(rng):
         reject()  # hypothesis fails if most are

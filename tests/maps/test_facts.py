@@ -1,15 +1,11 @@
 """What facts claim holds at every integer point of a box that fulfils them."""
 
-from __future__ import annotations
-
 import itertools
 from random import Random
 
-import maps
 import numpy as np
 import pytest
-import sampling
-from hypothesis import given, settings
+from maps import maps
 from onnx import TensorProto
 
 from onnx_spatial.maps.cases import Case, UndecidedError
@@ -106,10 +102,8 @@ def check(rng: Random) -> int:
     return claims
 
 
-@settings(max_examples=30)
-@given(rng=sampling.randoms)
-def test_claims_hold_everywhere_in_a_box(rng):
-    check(rng)
+def test_claims_hold_everywhere_in_a_box():
+    assert sum(check(Random(seed)) for seed in range(30)) > 200
 
 
 def sizes(*names: str) -> list[Polynomial]:

@@ -1,14 +1,12 @@
 """Equal graphs are proven, different ones are not; runs at all small sizes tell which are which."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import maps
 import onnx
 import onnxruntime
 import pytest
+from maps import maps
 from parsing import rows
 
 from onnx_spatial.maps.cases import Case
@@ -143,8 +141,7 @@ DIFFERENT = {
     "rotated in one batch": turned("i = Gather(s, #0) q = Equal(i, #3)"),
     "rotated where a product overflows": turned("a = Mul(h, #1152921504606846976) q = Less(a, #1)"),
     "one branch is wrong": moved(
-        "y = Identity(m)",
-        _EITHER.format("w = Transpose<perm=[0,2,1,3]>(r) v = Reshape(w, target)"),
+        "y = Identity(m)", _EITHER.format("w = Transpose<perm=[0,2,1,3]>(r) v = Reshape(w, target)")
     ),
 } | dict(
     read("""

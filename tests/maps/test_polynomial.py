@@ -1,16 +1,11 @@
 """Polynomials over numbers that only the run knows: equal, constant, never below zero."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest
 
 from onnx_spatial.maps import polynomial
-from onnx_spatial.maps.polynomial import (
-    MAX_TERMS,
-    Polynomial,
-)
+from onnx_spatial.maps.polynomial import MAX_TERMS, Polynomial
 
 H = Polynomial.atom("h", nonnegative=True)
 W = Polynomial.atom("w", nonnegative=True)

@@ -1,15 +1,13 @@
 """The maps of convolutions and other computing operators, and the proofs of what fusion merged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
-import maps
 import numpy as np
 import onnx
 import pytest
 from adapter import convert, prove
+from maps import maps
 from onnx import numpy_helper
 from parsing import model
 

@@ -1,20 +1,17 @@
 """Maps of nodes, of random chains and of the spatial operators are what runs and definitions compute."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
 import definitions
-import maps
+import graphs
 import numpy as np
 import onnx
 import pytest
 import running
-import sampling
-import snippets
-from sampling import Form, Sample
+from graphs import Form, Sample
+from maps import maps, snippets
 
 from onnx_spatial.maps import rules_numbers, rules_reshape, rules_select
 from onnx_spatial.maps.cases import UndecidedError
@@ -53,14 +50,13 @@ def test_maps_of_random_chains():
     assert sum(check(snippets.chain(rng, 8), rng) for rng in drawn) >= 25
 
 
-OPERATORS = ["tf4d-s2b", "tf4d-b2s", "tfnd-s2b", "tfnd-b2s", "openvino-s2b", "openvino-b2s"]
-OPERATORS += ["image-tf", "image-openvino", "volume", "reorg-openvino", "rearrange"]
+OPERATORS = [spelling for spelling in graphs.SPELLINGS if "leftover" not in spelling]
 
 
 def drawn(rng: Random, operator: str) -> tuple[Sample, Form]:
     """An operator whose sizes are symbols, with parameters that are known or not."""
     while True:
-        sample = sampling.SPELLINGS[operator](rng)
+        sample = graphs.sample(rng, operator)
         data, *parameters = sample.inputs
         if not data.size or not sample.expected.size or data.ndim > 5:
             continue
@@ -69,7 +65,7 @@ def drawn(rng: Random, operator: str) -> tuple[Sample, Form]:
         shape = tuple(rng.choice((d, f"d{i}", f"d{i}")) for i, d in enumerate(data.shape))
         run_time = frozenset(i for i in range(1, len(parameters) + 1) if rng.random() < 0.4)
         opset = rng.choice((11, 13, 17, 18))
-        return sample, Form(shape, run_time, opset, running.ir_version_of(opset), None)
+        return sample, Form(shape, run_time, opset, running.ir_version_of(opset))
 
 
 def sizes_of(rng: Random, sample: Sample, form: Form) -> Iterator[tuple[maps.Sizes, list]]:

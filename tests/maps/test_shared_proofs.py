@@ -1,12 +1,10 @@
 """Replacements that look alike: each is proven by what it computes."""
 
-from __future__ import annotations
-
-import maps
 import numpy as np
 import onnx
 import pytest
 from adapter import convert, prove, verify
+from maps import maps
 from onnx import numpy_helper
 
 ORIGINAL = """f (float[N,H,3] x, float[N,H,3] z, int64[1] k={2})

@@ -1,7 +1,5 @@
 """Model files that the tests of reading and of writing share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Edits: fresh names, imports, constants that only replaced nodes read, values in their old layout."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import numpy as np

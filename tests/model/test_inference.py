@@ -1,7 +1,5 @@
 """Values and sizes that are known before a model runs, and those that must not be taken for known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

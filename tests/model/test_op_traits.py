@@ -1,7 +1,5 @@
 """What the table says of ONNX's operators, held against their schemas and against numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

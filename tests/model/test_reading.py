@@ -1,7 +1,5 @@
 """Reading models from whatever they are given as, what a model must fulfil, and how it is refused."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

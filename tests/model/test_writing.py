@@ -1,7 +1,5 @@
 """Writing: an output holds what it held before or all of the new model, and nobody else's file goes."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

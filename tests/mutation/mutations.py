@@ -1,19 +1,17 @@
-"""Wrong versions of a converted model, one small mistake each, by classes.
+"""Wrong versions of a converted model, one small mistake each, drawn at random.
 
     numbers of a node  =  its attributes and the constants that it reads
     mistake            =  other numbers, other operands, another operator
 
-Every class finds all places of a model where that mistake can be made; the campaigns draw from them.
 Whether a mutant behaves otherwise than the original is not known here.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
-from itertools import combinations
+from functools import partial
+from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -127,13 +125,6 @@ def set_attribute(node: onnx.NodeProto, name: str, value: Any) -> None:
     node.attribute.extend([*kept, helper.make_attribute(name, value)])
 
 
-def swapped(values: Sequence[Any], i: int, j: int) -> list[Any]:
-    """A list with two entries exchanged."""
-    result = list(values)
-    result[i], result[j] = result[j], result[i]
-    return result
-
-
 def spliced(text: str, real: type = np.float32) -> Callable[[str, str], list[onnx.NodeProto]]:
     """Make nodes of text that compute `t` of `s`, for values of other names."""
 
@@ -157,59 +148,9 @@ def copied(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def renamed(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
-    """Rename values of the main graph, in bodies too."""
-
-    def inside(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-        for node in graph.node:
-            node.input[:] = [names.get(n, n) for n in node.input]
-            node.output[:] = [names.get(n, n) for n in node.output]
-            for attribute in node.attribute:
-                for body in (attribute.g, *attribute.graphs):
-                    made = {v.name for v in (*body.input, *body.initializer)}
-                    made |= {o for n in body.node for o in n.output}
-                    inside(body, {k: v for k, v in names.items() if k not in made})
-                    for value in body.output:
-                        if value.name not in made:
-                            value.name = names.get(value.name, value.name)
-        for tensor in graph.initializer:
-            tensor.name = names.get(tensor.name, tensor.name)
-
-    inside(model.graph, names)
-    del model.graph.value_info[:]
-
-
 F = TensorProto
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A mistake that can be made.
-
-    Attributes:
-        what: it, in words.
-        make: makes the mutant.
-    """
-
-    what: str
-    make: Callable[[], onnx.ModelProto]
-
-
-Mutations = Iterator[Mutation]
-#: Nodes to change: the mistake in words, and the change.
-Edits = Iterator[tuple[Spot, str, Change]]
-
-
-def _edits(find: Callable[[onnx.ModelProto], Edits]) -> Callable[[onnx.ModelProto], Mutations]:
-    """Make mutations of changes of single nodes."""
-
-    @wraps(find)
-    def make(model: onnx.ModelProto) -> Mutations:
-        for spot, what, change in find(model):
-            what = f"{_label(spot.node)}: {what}"
-            yield Mutation(what, partial(edited, model, spot.number, change))
-
-    return make
+#: A mistake at a node: in words, and the change. None: the node has no place for it.
+Mistake = tuple[str, Change] | None
 
 
 def _reading(names: list[str]) -> Change:
@@ -221,8 +162,12 @@ def _reading(names: list[str]) -> Change:
     return change
 
 
-def _left_out(holder: Holder, index: int, node: onnx.NodeProto) -> None:
-    node.CopyFrom(helper.make_node("Identity", node.input[:1], node.output))
+def _becoming(make: Callable[[onnx.NodeProto], onnx.NodeProto]) -> Change:
+    return lambda holder, index, node: node.CopyFrom(make(node))
+
+
+def _left_out(node: onnx.NodeProto) -> onnx.NodeProto:
+    return helper.make_node("Identity", node.input[:1], node.output)
 
 
 def _putting(make: Callable[[str, str], list[onnx.NodeProto]]) -> Change:
@@ -230,11 +175,31 @@ def _putting(make: Callable[[str, str], list[onnx.NodeProto]]) -> Change:
     return lambda holder, index, node: behind(holder, index, make)
 
 
-def _another(op_type: str) -> Change:
-    def change(holder: Holder, index: int, node: onnx.NodeProto) -> None:
-        node.op_type = op_type
+class Breaker:
+    """Makes mistakes in a model.
 
-    return change
+    Args:
+        model: it stays as it is.
+        shapes: what its Shapes give at one size, by name.
+    """
+
+    def __init__(
+        self, model: onnx.ModelProto, shapes: Mapping[str, np.ndarray] = MappingProxyType({})
+    ) -> None:
+        self.model, self.shapes, self.spots = model, shapes, spots(model)
+        self.types, self.data = _types(model), _data(model)
+        self.stored = {id(spot.holder): constants(spot.holder) for spot in self.spots}
+
+    def draw(
+        self, rng: Random, kind: str, of: Callable[[onnx.NodeProto], bool] = lambda _: True
+    ) -> tuple[str, onnx.ModelProto] | None:
+        """Make a mistake of a kind at some node, if it has a place for it; say which."""
+        spot = rng.choice([spot for spot in self.spots if of(spot.node)])
+        found = KINDS[kind](self, rng, spot)
+        if found is None:
+            return None
+        label = f"{spot.node.op_type} {spot.node.name or (*spot.node.output, '')[0]!r}"
+        return f"{label}: {found[0]}", edited(self.model, spot.number, found[1])
 
 
 # ---------------------------------------------------------------- numbers
@@ -264,93 +229,41 @@ def _put_field(fields: dict[str, object], field: str, array: np.ndarray) -> Chan
     return setting("parameters", json.dumps({**fields, field: array.tolist()}))
 
 
-def _changed(array: np.ndarray, *places: tuple[int, object]) -> np.ndarray:
-    wrong = array.copy()
-    for at, value in places:
-        wrong.reshape(-1)[at] = np.array(value).astype(array.dtype)
-    return wrong
-
-
-def _places(array: np.ndarray) -> list[int]:
-    """All places of a few numbers, some of many."""
-    count = array.size
-    return [*range(count)] if count <= 8 else [0, count // 2 - 1, count // 3, count - 2]
-
-
-def _other(array: np.ndarray) -> Iterator[np.ndarray]:
-    """One number is other by 1; a real by half the largest, 10 %, 1 % or 0.1 %."""
-    for at in _places(array):
-        old = array.reshape(-1)[at]
-        if array.dtype.kind == "f":
-            half = old + (np.abs(array).max() / 2 or 1)
-            yield from (
-                _changed(array, (at, v)) for v in (half, old * 1.1, old * 1.01, old * 1.001)
-            )
-        else:
-            old = int(old)
+def _other(rng: Random, array: np.ndarray) -> np.ndarray:
+    """One is other by 1, a real by 50 to 0.1 %; or two change places, or by 1; or all are turned."""
+    flat = array.reshape(-1).copy()
+    i, j = rng.randrange(flat.size), rng.randrange(flat.size)
+    way = rng.choice(("number", "number", "moved", "exchanged", "turned"))
+    if way == "turned" and array.ndim:
+        turned = [np.flip(array, 0), np.roll(array, array.size // 2), np.ones_like(array)]
+        if array.ndim > 1 and array.shape[-1] == array.shape[-2]:
+            turned += [array.swapaxes(-1, -2)] * 2
+        return rng.choice(turned).copy()
+    if way == "exchanged":
+        flat[[i, j]] = flat[[j, i]]
+    elif array.dtype.kind == "f":
+        flat[i] = flat[i] * rng.choice((1.5, 1.1, 1.01, 1.001)) or np.abs(flat).max() / 2 or 1
+    else:
+        steps = ((i, 1), (j, -1)) if way == "moved" else ((i, rng.choice((1, -1))),)
+        for place, step in steps:
+            old = int(flat[place])
             # "To the end" is written as the largest number there is.
-            far = abs(old) >= 2**31 - 1
-            yield from (_changed(array, (at, step if far else old + step)) for step in (1, -1))
+            wrong = step if abs(old) >= 2**31 - 1 else old + step
+            flat[place] = np.array(wrong).astype(array.dtype)
+    return flat.reshape(array.shape)
 
 
-def _moved(array: np.ndarray) -> Iterator[np.ndarray]:
-    """One whole number is larger by 1, one smaller: as pads that move data and keep sizes."""
-    if array.dtype.kind == "i" and 1 < array.size <= 16:
-        up, down = array.reshape(-1) + 1, array.reshape(-1) - 1
-        for i, j in combinations(range(array.size), 2):
-            if j - i in (1, array.size // 2):
-                yield _changed(array, (i, up[i]), (j, down[j]))
-                yield _changed(array, (i, down[i]), (j, up[j]))
-
-
-def _exchanged(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Two numbers are exchanged."""
-    flat = array.reshape(-1)
-    small = combinations(range(array.size), 2)
-    for i, j in small if array.size <= 6 else ((i, i + 1) for i in _places(array)[:-1]):
-        if flat[i] != flat[j]:
-            yield _changed(array, (i, flat[j]), (j, flat[i]))
-
-
-def _turned(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Axes are turned round, exchanged, or all numbers are 1 or 0."""
-    yield array[::-1].copy() if array.ndim < 3 else np.flip(array, (*range(2, array.ndim),))
-    if array.ndim in (2, 4) and array.shape[-1] == array.shape[-2]:
-        yield array.swapaxes(-1, -2)
-    if array.ndim == 1 and array.size % 2 == 0:
-        yield np.roll(array, array.size // 2)
-    if array.dtype.kind == "i" and array.size <= 16:
-        yield from (np.ones_like(array), np.zeros_like(array))
-
-
-def _varied(
-    vary: Callable[[np.ndarray], Iterator[np.ndarray]], of: Callable[[onnx.NodeProto], bool]
-) -> Callable[[onnx.ModelProto], Mutations]:
-    """Find all numbers of some nodes, and give them others."""
-
-    @_edits
-    def find(model: onnx.ModelProto) -> Edits:
-        known: dict[int, dict[str, np.ndarray]] = {}
-        for spot in spots(model):
-            if not of(spot.node):
-                continue
-            if id(spot.holder) not in known:
-                known[id(spot.holder)] = constants(spot.holder)
-            for what, array, put in _numbers(spot.node, known[id(spot.holder)]):
-                for wrong in vary(array) if array.ndim else _other(array):
-                    if not np.array_equal(wrong, array):
-                        told = f"{wrong.tolist()}, not {array.tolist()}"
-                        yield spot, f"{what} is {told if array.size <= 16 else 'other'}", put(wrong)
-
-    return find
-
-
-VARIATIONS = {
-    "another number": _other,
-    "numbers moved": _moved,
-    "numbers exchanged": _exchanged,
-    "numbers turned round": _turned,
-}
+def numbers(known: Breaker, rng: Random, spot: Spot) -> Mistake:
+    """Other numbers."""
+    found = [*_numbers(spot.node, known.stored[id(spot.holder)])]
+    if not found:
+        return None
+    what, array, put = rng.choice(found)
+    wrong = _other(rng, array)
+    if np.array_equal(wrong, array):
+        return None
+    told = f"{wrong.tolist()}, not {array.tolist()}" if array.size <= 16 else "other"
+    return f"{what} is {told}", put(wrong)
 
 
 #: Texts of attributes that have a counterpart.
@@ -358,52 +271,19 @@ _TEXTS = {b"SAME": b"VALID", b"same_upper": b"same_lower", b"DCR": b"CRD"}
 _TEXTS |= {other: text for text, other in _TEXTS.items()} | {b"valid": b"same_upper"}
 
 
-def _dropping(number: int) -> Change:
-    def change(holder: Holder, index: int, node: onnx.NodeProto) -> None:
-        del node.attribute[number]
-
-    return change
-
-
-@_edits
-def attributes_changed(model: onnx.ModelProto) -> Edits:
+def attributes(known: Breaker, rng: Random, spot: Spot) -> Mistake:
     """An attribute is lost, or its text is another."""
-    for spot in spots(model):
-        for number, given in enumerate(spot.node.attribute):
-            value = attribute(spot.node, given.name)
-            if isinstance(value, bytes) and value in _TEXTS:
-                other = _TEXTS[value]
-                yield spot, f"{given.name} is {other.decode()}", setting(given.name, other)
-            if spot.node.op_type != "Constant":
-                yield spot, f"without {given.name}", _dropping(number)
+    if spot.node.op_type == "Constant" or not spot.node.attribute:
+        return None
+    given = rng.choice(spot.node.attribute)
+    value = attribute(spot.node, given.name)
+    if isinstance(value, bytes) and value in _TEXTS:
+        return f"{given.name} is {_TEXTS[value].decode()}", setting(given.name, _TEXTS[value])
 
+    def lose(holder: Holder, index: int, node: onnx.NodeProto) -> None:
+        node.attribute.remove(next(a for a in node.attribute if a.name == given.name))
 
-def _dilated(rates: list[int], pads: np.ndarray) -> Change:
-    def change(holder: Holder, index: int, node: onnx.NodeProto) -> None:
-        set_attribute(node, "dilations", rates)
-        set_attribute(node, "pads", pads.reshape(-1).tolist())
-
-    return change
-
-
-@_edits
-def rates(model: onnx.ModelProto) -> Edits:
-    """Dilations ignored or off by one, with pads that keep the sizes."""
-    for spot in spots(model):
-        old = attribute(spot.node, "dilations") if spot.node.op_type == "Conv" else None
-        weights = constants(spot.holder).get((*spot.node.input, "", "")[1])
-        if not old or weights is None:
-            continue
-        kernel, pads = weights.shape[2:], attribute(spot.node, "pads") or [0] * 2 * len(old)
-        for wrong in ([1] * len(old), [d + 1 for d in old], [d - 1 for d in old], old[::-1]):
-            if wrong == list(old) or min(wrong) < 1:
-                continue
-            less = [(o - w) * (k - 1) for o, w, k in zip(old, wrong, kernel, strict=True)]
-            halves = [[x // 2 for x in less], [x - x // 2 for x in less]]
-            for new in (np.reshape(pads, (2, -1)), np.reshape(pads, (2, -1)) - halves):
-                if (new >= 0).all():
-                    what = f"dilations {wrong} for {list(old)}, pads {new.tolist()}"
-                    yield spot, what, _dilated(wrong, new)
+    return f"without {given.name}", lose
 
 
 # ---------------------------------------------------------------- values and operators
@@ -419,8 +299,6 @@ _PATHS = {
     F.UINT8: (F.INT8, F.FLOAT16, F.BOOL),
     F.BOOL: (F.FLOAT,),
 }
-
-
 #: What a real may go through on a wrong path, from `s` to `t`: what usual data does not show, too.
 _DAMAGES = (
     "t = Add (s, $0)",
@@ -432,23 +310,19 @@ _DAMAGES = (
 )
 
 
-@_edits
-def dtype_paths(model: onnx.ModelProto) -> Edits:
+def dtype_path(known: Breaker, rng: Random, spot: Spot) -> Mistake:
     """A value goes through another type, or through arithmetic, on its way."""
-    types, data = _types(model), _data(model)
-
-    for spot in spots(model):
-        name = (*spot.node.output, "")[0]
-        kind = types.get(name)
-        if kind not in _PATHS or name not in data:
-            continue
-        for other in _PATHS[kind]:
-            what = f"through {TensorProto.DataType.Name(other).lower()}"
-            casts = f"m = Cast <to = {other}> (s); t = Cast <to = {kind}> (m)"
-            yield spot, what, _putting(spliced(casts))
-        real = helper.tensor_dtype_to_np_dtype(kind)
-        for text in _DAMAGES if real.kind == "f" else ():
-            yield spot, text, _putting(spliced(text, real.type))
+    name = (*spot.node.output, "")[0]
+    kind = known.types.get(name)
+    if kind not in _PATHS or name not in known.data:
+        return None
+    real = helper.tensor_dtype_to_np_dtype(kind)
+    if real.kind == "f" and rng.random() < 0.5:
+        text = rng.choice(_DAMAGES)
+        return text, _putting(spliced(text, real.type))
+    other = rng.choice(_PATHS[kind])
+    casts = f"m = Cast <to = {other}> (s); t = Cast <to = {kind}> (m)"
+    return f"through {TensorProto.DataType.Name(other).lower()}", _putting(spliced(casts))
 
 
 #: Operators with the same number of operands as others.
@@ -459,51 +333,51 @@ _OTHERS = {
 }
 
 
-@_edits
-def operators_and_operands(model: onnx.ModelProto) -> Edits:
+def operands(known: Breaker, rng: Random, spot: Spot) -> Mistake:
     """A node is another operator or left out, or reads another value of its type; its operands are
     exchanged, or the last one is left out.
     """
-    types, data = _types(model), _data(model)
-    earlier: list[str] = [v.name for v in model.graph.input]
-    for spot in spots(model):
-        node, (first, *others) = spot.node, (*spot.node.input, "")
-        if node.op_type in _OTHERS:
-            other = _OTHERS[node.op_type]
-            yield spot, f"{other}, not {node.op_type}", _another(other)
-        if len(node.input) > 1 and len({*node.input}) > 1:
-            last = len(node.input) - 1
-            yield spot, "last operands exchanged", _reading(swapped(node.input, last, last - 1))
-            yield spot, "first operands exchanged", _reading(swapped(node.input, 0, 1))
-            yield spot, "without its last operand", _reading([first, *others[:-2]])
-        if spot.holder is model.graph and first in data:
-            same = [n for n in earlier if n in data and types.get(n) == types.get(first)]
-            for name in [n for n in same if n != first][-2:]:
-                yield spot, f"reads {name!r}, not {first!r}", _reading([name, *others[:-1]])
-            if len(node.output) == 1 and node.op_type not in ("Identity", "Constant"):
-                yield spot, "left out", _left_out
-        earlier += [o for o in node.output if o]
+    node, (first, *others) = spot.node, (*spot.node.input, "")
+    others, found = others[:-1], []
+    if node.op_type in _OTHERS:
+        other = _OTHERS[node.op_type]
+        found.append((f"{other}, not {node.op_type}", _typed(other)))
+    if len({*node.input}) > 1:
+        *kept, last = others
+        before = [first, *kept]
+        exchanged = [*before[:-1], last, before[-1]]
+        found.append(("last operands exchanged", _reading(exchanged)))
+        found.append(("first operands exchanged", _reading([others[0], first, *others[1:]])))
+        found.append(("without its last operand", _reading(before)))
+    if spot.holder is known.model.graph and first in known.data:
+        earlier = {o for s in known.spots[: spot.number] for o in s.node.output if o}
+        earlier |= {v.name for v in known.model.graph.input}
+        same = [n for n in earlier & known.data if known.types.get(n) == known.types.get(first)]
+        for name in sorted({*same} - {first})[-2:]:
+            found.append((f"reads {name!r}, not {first!r}", _reading([name, *others])))
+        if len(node.output) == 1 and node.op_type not in ("Identity", "Constant"):
+            found.append(("left out", _becoming(_left_out)))
+    return rng.choice(found) if found else None
 
 
-def sizes_baked_in(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Mutations:
+def _typed(op_type: str) -> Change:
+    def change(holder: Holder, index: int, node: onnx.NodeProto) -> None:
+        node.op_type = op_type
+
+    return change
+
+
+def size_baked_in(known: Breaker, rng: Random, spot: Spot) -> Mistake:
     """What Shape gives at one size is taken for what it always gives."""
-    for spot in spots(model):
-        name = (*spot.node.output, "")[0]
-        if spot.holder is not model.graph or name not in shapes:
-            continue
-
-        def bake(holder: Holder, index: int, node: onnx.NodeProto, v=shapes[name]) -> None:
-            node.CopyFrom(_constant(node.output[0], v))
-
-        what = f"{_label(spot.node)}: always {shapes[name].tolist()}"
-        yield Mutation(what, partial(edited, model, spot.number, bake))
+    value = known.shapes.get((*spot.node.output, "")[0])
+    if spot.holder is not known.model.graph or value is None:
+        return None
+    tensor = numpy_helper.from_array(value)
+    constant = helper.make_node("Constant", [], spot.node.output, value=tensor)
+    return f"always {value.tolist()}", _becoming(lambda node: constant)
 
 
-# ---------------------------------------------------------------- other conversions
-
-
-def _constant(name: str, value: np.ndarray) -> onnx.NodeProto:
-    return helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(value))
+# ---------------------------------------------------------------- what is known of a model
 
 
 def _types(model: onnx.ModelProto) -> dict[str, int]:
@@ -533,27 +407,16 @@ def _data(model: onnx.ModelProto) -> set[str]:
     return found
 
 
-def _label(node: onnx.NodeProto) -> str:
-    return f"{node.op_type} {node.name or (*node.output, '')[0]!r}"
-
-
-def _is_site(node: onnx.NodeProto) -> bool:
+def is_site(node: onnx.NodeProto) -> bool:
     leftover = node.op_type in ("SpaceToDepth", "DepthToSpace") and len(node.input) == 3
     return leftover or node.op_type in (*structure.SPATIAL, "ExtractPatches")
 
 
-def misread(original: onnx.ModelProto) -> Mutations:
-    """Originals with other parameters; what they are converted to is a wrong conversion."""
-    for vary in VARIATIONS.values():
-        yield from _varied(vary, _is_site)(original)
-    yield from (m for m in attributes_changed(original) if ": without" not in m.what)
-
-
-#: Classes of mistakes that a conversion alone shows the places of.
-CLASSES: dict[str, Callable[[onnx.ModelProto], Mutations]] = {
-    **{kind: _varied(vary, lambda node: True) for kind, vary in VARIATIONS.items()},
-    "attributes changed": attributes_changed,
-    "rates ignored": rates,
-    "wrong dtype path": dtype_paths,
-    "operators and operands": operators_and_operands,
+#: Kinds of mistakes.
+KINDS: dict[str, Callable[[Breaker, Random, Spot], Mistake]] = {
+    "another number": numbers,
+    "attributes changed": attributes,
+    "wrong dtype path": dtype_path,
+    "operators and operands": operands,
+    "size baked in": size_baked_in,
 }

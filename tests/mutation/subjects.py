@@ -8,8 +8,6 @@ A subject knows which inputs are legal by itself, and originals run in onnx's re
 the tests' own definitions of the operators (`reference`): the package under test is not asked.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,13 +17,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import graphs
 import grid
-import mutations
 import numpy as np
 import onnx
 import reference
 import running
-import sampling
+from mutation import mutations
 from onnx import helper
 from parsing import model
 
@@ -82,7 +80,7 @@ def _filled(
     """Draw an array of one of `KINDS`, or of any bits."""
     if kind == "bits" or dtype.kind in "Ob":
         name = "string" if dtype.kind == "O" else dtype.name
-        bits = sampling.array(Random(int(rng.integers(1 << 30))), name, shape)
+        bits = graphs.array(Random(int(rng.integers(1 << 30))), name, shape)
         if name == "float16":  # whose signalling NaNs kernels of onnxruntime's own make quiet
             bits.view(np.uint16)[np.isnan(bits)] |= 0x0200
         return bits

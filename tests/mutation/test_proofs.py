@@ -4,20 +4,17 @@ These are models that were written by hand, and samples of what `benchmarks/verd
 about every week: other models each time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import islice
 
-import corpora
 import numpy as np
 import onnxruntime
 import pytest
-import subjects
 from adapter import prove, verify
-from corpora import Form
-from subjects import Judge, Pair, apart
-from wrong_models import WRONG
+from mutation import corpora, subjects
+from mutation.corpora import Form
+from mutation.subjects import Judge, Pair, apart
+from mutation.wrong_models import WRONG
 
 from onnx_spatial import SpatialError
 from onnx_spatial.verification.match.matches import ChangedPart
@@ -48,10 +45,10 @@ def is_proven(pair: Pair) -> bool:
 
 
 def check(pairs: Iterable[Pair], least: int) -> None:
-    """No wrong model is proven, of at least so many."""
+    """No model is proven that runs and gives other numbers, of at least so many."""
     asked = [(pair, is_proven(pair)) for pair in pairs]
-    shown = {pair.name: pair.wrong() for pair, said in asked if said}
-    assert {name: how for name, how in shown.items() if how is not None} == {}
+    shown = {pair.name: pair.wrong() or "" for pair, said in asked if said}
+    assert {name: how for name, how in shown.items() if how.startswith("silent")} == {}
     assert len(asked) >= least
 
 
@@ -82,12 +79,13 @@ def test_mistakes_by_a_number_are_not_proven(number: int) -> None:
     ids=str,
 )
 def test_mutants_are_not_proven(form: Form) -> None:
-    kinds = form.classes()
-    check((pair for kind in kinds for pair in islice(form.mutants(kind, 0), 1)), 5)
+    check((pair for kind in corpora.MISTAKES for pair in islice(form.mutants(kind, 0), 1)), 5)
 
 
-@pytest.mark.parametrize("kind", corpora.CLASSES)
+@pytest.mark.parametrize("kind", [*corpora.OPTIONS, *corpora.TOOLS])
 def test_conversions_that_are_written_in_another_way_pass(kind: str) -> None:
+    if kind in corpora.missing():
+        pytest.skip(f"{kind} is not installed")
     made = corpora.draw(kind, 11)
     assert made is not None and made.wrong() is None
     result = verify(made.original, made.changed)

@@ -6,21 +6,19 @@ The nodes read the right result as `z` and give the output `y`. Most compute a n
     y  =  z spoiled by k: rows rotated, moved down, one element changed
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx
-import subjects
 from building import TF
-from mutations import copied
+from mutation import subjects
+from mutation.mutations import copied
+from mutation.subjects import Pair
 from onnx import TensorProto, helper, numpy_helper
 from parsing import nodes as parsed
 from parsing import rows
-from subjects import Pair
 
 import onnx_spatial
 

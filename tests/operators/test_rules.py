@@ -1,13 +1,11 @@
 """Every operator: worked examples, what is known of its output, rules of parameters and sizes."""
 
-from __future__ import annotations
-
 import definitions
+import graphs
 import ml_dtypes
 import numpy as np
 import pytest
 import running
-import sampling
 from building import OPENVINO, one_node
 from hypothesis import given
 from parsing import image, model
@@ -62,13 +60,13 @@ def test_examples(operator, x, expected):
     assert operator(np.array(x)).tolist() == expected
 
 
-@given(rng=sampling.randoms)
+@given(rng=graphs.randoms)
 def test_batch_to_space_undoes_space_to_batch(rng):
     block = tuple(rng.randint(1, 4) for _ in range(rng.randint(0, 4)))
     pads = tuple((rng.randint(0, 3), rng.randint(0, 3)) for _ in block)
     least = [-(-sum(pad) // b) for b, pad in zip(block, pads, strict=True)]
     sizes = [b * rng.randint(n, n + 3) - sum(p) for b, p, n in zip(block, pads, least, strict=True)]
-    x = sampling.array(rng, "uint32", (rng.randint(0, 3), *sizes, *[2] * rng.randint(0, 2)))
+    x = graphs.array(rng, "uint32", (rng.randint(0, 3), *sizes, *[2] * rng.randint(0, 2)))
     assert running.same_bits(BatchToSpace(block, pads)(SpaceToBatch(block, pads)(x)), x)
 
 

@@ -1,7 +1,5 @@
 """The HTML report in a real browser: it draws, selects, is walked with keys, and stays usable."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

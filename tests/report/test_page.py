@@ -1,7 +1,5 @@
 """What results say in Python, as JSON, in words, and as one HTML file without references to others."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace

@@ -3,8 +3,6 @@
 That every spelling means what its runtime does is said by `test_cases`, the grid and random nodes.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

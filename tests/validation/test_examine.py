@@ -1,7 +1,5 @@
 """What becomes of one model: passed, failed or unverified, and why; and of broken ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,7 +8,6 @@ import broken_models
 import numpy as np
 import pytest
 from broken_models import CASES
-from hand_lowered import with_wrong_transpose
 from validating import (
     FOREIGN,
     PLAIN,
@@ -22,6 +19,7 @@ from validating import (
     save,
     space_to_batch,
 )
+from verification.hand_lowered import with_wrong_transpose
 
 from onnx_spatial.cli.main import run
 from onnx_spatial.validation import ModelResult, Options, Report, reports

@@ -1,7 +1,5 @@
 """Files, folders and globs become a list of models, and recorded data what models are fed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

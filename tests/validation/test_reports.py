@@ -1,7 +1,5 @@
 """JSON, JUnit XML, annotations, the action and the hook are what their readers and services expect."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every model is looked at, counted once, and reported in order; here and on a Dask cluster."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -122,9 +120,7 @@ def test_a_model_that_ends_its_process_fails_a_strict_proof_and_no_other_version
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"timeout": math.nan}, {"modes": ("x",)}, {"prefer": "x"}],
-    ids=str,
+    "wrong", [{"timeout": math.nan}, {"modes": ("x",)}, {"prefer": "x"}], ids=str
 )
 def test_what_is_out_of_range_is_refused(wrong):
     with pytest.raises(UsageError):

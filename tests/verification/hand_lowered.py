@@ -1,7 +1,5 @@
 """Small models in ONNX text, and what stands for their spatial nodes, written by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 from parsing import model

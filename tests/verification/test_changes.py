@@ -1,21 +1,19 @@
 """Changes of a model: right ones are proven; of wrong ones the prover says where to try them."""
 
-from __future__ import annotations
-
 import adapter
 import onnx
 import patch_models
 import pytest
 from adapter import verify
-from hand_lowered import (
+from onnx import helper
+from parsing import model
+from verification.hand_lowered import (
     batch_to_space,
     batch_to_space_lowered,
     dilated,
     space_to_batch,
     space_to_batch_lowered,
 )
-from onnx import helper
-from parsing import model
 
 import onnx_spatial
 from onnx_spatial.maps.elements import FINITE_DATA

@@ -1,7 +1,5 @@
 """How two outputs are compared: every bit, within a tolerance, and models of another precision."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -107,13 +105,7 @@ def test_a_tolerance_of_the_caller_takes_the_place_of_the_rules(
     )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rtol"),
-    [
-        (np.float16, 2e-3),
-        (ml_dtypes.bfloat16, 2e-2),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2)])
 def test_each_type_of_reals_has_its_rtol(dtype: type, rtol: float) -> None:
     array = np.array([1], dtype)
     assert one(array, array, Kind(rtol=1e-12)).tolerance == rtol

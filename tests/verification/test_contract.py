@@ -1,7 +1,5 @@
 """The verdicts, row by row of the table in docs/verification.md: what makes each, and what it says."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import space_to_batch, space_to_batch_lowered
 from parsing import model
+from verification.hand_lowered import space_to_batch, space_to_batch_lowered
 
 import onnx_spatial
 from onnx_spatial import VerifyOptions
@@ -270,10 +268,7 @@ def far(front: str, site: str = "s = tf.SpaceToBatchND(u, block, pads)") -> tupl
 
 @pytest.mark.parametrize(
     ("front", "site"),
-    [
-        ("u = Neg(x)", "s = tf.SpaceToBatchND(u, block, pads)"),
-        ("u = Neg(x)", "s = Exp(u)"),
-    ],
+    [("u = Neg(x)", "s = tf.SpaceToBatchND(u, block, pads)"), ("u = Neg(x)", "s = Exp(u)")],
 )
 def test_a_part_that_differs_at_the_sizes_of_the_prover_fails(front: str, site: str) -> None:
     """Both models agree at ordinary sizes."""

@@ -1,7 +1,5 @@
 """What a failed verification says: where the models part, what causes it, what to do."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from pathlib import Path
@@ -11,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import dilated, space_to_batch, space_to_batch_lowered
 from onnx import numpy_helper
 from parsing import model
+from verification.hand_lowered import dilated, space_to_batch, space_to_batch_lowered
 
 from onnx_spatial import Verification, convert
 

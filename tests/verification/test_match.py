@@ -1,7 +1,5 @@
 """Every part of two models that must compute the same is found, and nothing that differs is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,8 +3,6 @@
 Convolutions that onnxruntime refuses, with auto_pad SAME and dilations, are operators in this sense.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +10,9 @@ import onnx
 import pytest
 from adapter import verify
 from building import TF
-from hand_lowered import space_to_batch, space_to_batch_lowered, with_wrong_transpose
 from onnx import TensorProto, helper, numpy_helper
 from parsing import model
+from verification.hand_lowered import space_to_batch, space_to_batch_lowered, with_wrong_transpose
 
 import onnx_spatial
 from onnx_spatial import OperatorError

@@ -1,7 +1,5 @@
 """Verification in a child process: what ends the child is a verdict, and nothing else is lost."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal
@@ -15,8 +13,8 @@ import numpy as np
 import onnx
 import pytest
 from adapter import verify
-from hand_lowered import space_to_batch, space_to_batch_lowered
 from parsing import model
+from verification.hand_lowered import space_to_batch, space_to_batch_lowered
 
 import onnx_spatial
 from onnx_spatial import UsageError

@@ -3,8 +3,6 @@
 That sessions and onnx's evaluator both give what they must is what test_grid.py and tests/golden hold.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -119,8 +119,8 @@ STANDING = (
 )
 
 
-#: Steps of one comparison, and of all of a model. benchmarks/proofs.py counts them: of the exports of
-#: nets, a dilated convolution that tf2onnx wrote in standard nodes takes up to 80,000.
+#: Steps of one comparison, and of all of a model. Of the exports of nets, a dilated convolution that
+#: tf2onnx wrote in standard nodes takes up to 80,000.
 PART_STEPS, MODEL_STEPS = 100_000, 1_000_000
 
 

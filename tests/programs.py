@@ -1,7 +1,5 @@
 """Open prepared models as programs do, and run programs in processes of their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -52,7 +50,7 @@ def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray
     return first
 
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
 
 #: What every program begins with: a model of one node whose parameters are inputs, and its sessions.
 MODEL = """
@@ -77,11 +75,10 @@ def works(session):
 
 def python(*code: str, timeout: float = 120) -> None:
     """Run a program of several parts, which must end well."""
-    path = os.pathsep.join([str(TESTS), str(TESTS / "custom_ops")])
     with heard():
         done = subprocess.run(
             [sys.executable, "-c", "\n".join(map(textwrap.dedent, (MODEL, *code)))],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": str(TESTS)},
             capture_output=True,
             text=True,
             timeout=timeout,

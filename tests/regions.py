@@ -1,8 +1,6 @@
-"""Random models around SpaceToBatch -> .. -> BatchToSpace, and what a converted one gets wrong.
+"""Random walks around SpaceToBatch -> .. -> BatchToSpace.
 
-    case = regions.build(seed, number, kind)      a model, what it is fed, what must come out
-    regions.mistakes(converted, case)             {} if that comes out
-    regions.in_function(case, calls)              the same nodes in a local function
+    case = regions.build(rng, kind)               a model, what it is fed, what must come out
 
 A model is a walk: each step reads one of the values that are there, and gives another. Every value is
 known while the model is written, so that sizes, pads and crops can be chosen to fit; they need not make
@@ -16,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from random import Random
 from typing import Any
 
@@ -26,13 +23,12 @@ import reference
 import running
 from building import OPENVINO, TF
 from onnx import helper, numpy_helper
+from running import Case
 
 #: How much is known of sizes and tables: "run-time" tables are graph inputs.
 MODES = {"static": 7, "dynamic": 4, "computed": 6, "run-time": 3}
 #: What is not fused is lowered without a comparison of costs, which would take most of the time.
 LOWERING = "transpose"
-#: onnxruntime's own rewriting to QLinearConv breaks models with QuantizeLinear per channel.
-SETTINGS = {"session.disable_quant_qdq": "1"}
 #: How far a result may be off, as a share of the largest element; behind QuantizeLinear a sum in another
 #: order may take a whole step.
 TOLERANCE, COARSE_TOLERANCE = 1e-4, 0.1
@@ -84,15 +80,6 @@ class Value:
 
     def size(self, letter: str) -> int:
         return self.array.shape[self.axes.index(letter)]
-
-
-@dataclass
-class Case:
-    """A model, what to feed it, and what must come out."""
-
-    model: onnx.ModelProto
-    feeds: dict[str, np.ndarray]
-    expected: dict[str, np.ndarray]
 
 
 @dataclass
@@ -184,7 +171,9 @@ class Maker:
         read = {name for node in self.nodes for name in node.input}
         names = [n for node in self.nodes for n in node.output if n not in read]
         model = self._model(self.nodes, self.inputs, names, self.stored)
-        return Case(model, self.feeds, {name: self.arrays[name] for name in names})
+        coarse = any(node.op_type == "QuantizeLinear" for node in self.nodes)
+        tolerance = COARSE_TOLERANCE if coarse else TOLERANCE
+        return Case(model, self.feeds, {name: self.arrays[name] for name in names}, tolerance)
 
     def _model(self, nodes: Any, inputs: Any, outputs: list[str], stored: Any) -> onnx.ModelProto:
         infos = [
@@ -511,10 +500,8 @@ def combined(make: Maker, a: Value, b: Value) -> Value | None:
 KINDS = ("row", "graph", "anything")
 
 
-def build(seed: int, number: int, kind: str | None = None) -> Case:
-    """The case of a seed and a number, of a kind."""
-    rng = Random(f"{seed} {number}")
-    kind = kind or rng.choice(KINDS)
+def build(rng: Random, kind: str) -> Case:
+    """A case of a kind."""
     make = Maker(rng, rng.choices([*MODES], [*MODES.values()])[0])
     about, wild = scene(rng), kind == "anything"
     sizes = {a: max(1, rng.randint(2, 5) * about.of(a) - rng.randint(0, 3)) for a in about.outer}
@@ -546,76 +533,3 @@ def build(seed: int, number: int, kind: str | None = None) -> Case:
             if value.array.size == 0 or make.chance(0.1 * wild):
                 break
     return make.case()
-
-
-def in_function(case: Case, calls: int) -> Case:
-    """The case with its nodes in a local function; the second of two calls has other data.
-
-    Every other constant is given by the callers, the rest are Constants in the function.
-    """
-    graph, imports = case.model.graph, [*case.model.opset_import, helper.make_opsetid("layers", 1)]
-    inside, outside = graph.initializer[::2], graph.initializer[1::2]
-    fed, outputs = [v.name for v in graph.input], [v.name for v in graph.output]
-    inputs = [*fed, *(t.name for t in outside)]
-    nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in inside]
-    function = helper.make_function("layers", "F", inputs, outputs, [*nodes, *graph.node], imports)
-    model = onnx.ModelProto(ir_version=case.model.ir_version, functions=[function])
-    model.opset_import.extend(imports)
-    model.graph.name = "calls"
-    model.graph.initializer.extend(outside)
-    feeds: dict[str, np.ndarray] = {}
-    expected: dict[str, np.ndarray] = {}
-    for number in range(calls):
-        again = "_again" * number
-        other = {
-            n: a * np.float32(1 - 0.25 * number) for n, a in case.feeds.items() if a.dtype == "f"
-        }
-        data = case.feeds | other
-        results = reference.run(case.model, data)
-        feeds |= {n + again: a for n, a in data.items()}
-        expected |= {n + again: np.asarray(r) for n, r in zip(outputs, results, strict=True)}
-        names = [n + again if n in fed else n for n in inputs]
-        ends = [n + again for n in outputs]
-        model.graph.node.add(op_type="F", domain="layers", input=names, output=ends)
-        for values, those in ((model.graph.input, graph.input), (model.graph.output, graph.output)):
-            for value in those:
-                values.add().CopyFrom(value)
-                values[-1].name += again
-    return Case(model, feeds, expected)
-
-
-# Comparison
-
-
-def mistakes(model: onnx.ModelProto, case: Case) -> dict[str, str]:
-    """What is wrong with a converted model, by where: optimisations off and on."""
-    found = {}
-    for level in running.LEVELS:
-        try:
-            results = running.run_session(running.session(model, level, SETTINGS), case.feeds)
-        except Exception as error:
-            found[level.name] = f"{type(error).__name__}: {error}"
-            continue
-        for (name, wanted), result in zip(case.expected.items(), results, strict=True):
-            if off := difference(np.asarray(result), wanted, tolerance_of(model)):
-                found[f"{level.name}, {name}"] = off
-    return found
-
-
-def tolerance_of(model: onnx.ModelProto) -> float:
-    """How far results may be off."""
-    nodes = chain(model.graph.node, *(function.node for function in model.functions))
-    quantised = any(node.op_type == "QuantizeLinear" for node in nodes)
-    return COARSE_TOLERANCE if quantised else TOLERANCE
-
-
-def difference(result: np.ndarray, wanted: np.ndarray, tolerance: float = TOLERANCE) -> str | None:
-    """What is wrong with a result; None if nothing is."""
-    if (result.shape, result.dtype) != (wanted.shape, wanted.dtype):
-        return f"{result.dtype}{result.shape}, not {wanted.dtype}{wanted.shape}"
-    off = np.abs(result.astype(np.float64) - wanted.astype(np.float64))
-    allowed = tolerance * max(np.abs(wanted.astype(np.float64)).max(initial=0), 1e-2)
-    if wanted.dtype.kind != "f":
-        allowed = 0
-    wrong = ~(off <= allowed)  # what is not a number is wrong
-    return f"{wrong.sum()} of {off.size} differ by up to {off.max():.2g}" if wrong.any() else None
