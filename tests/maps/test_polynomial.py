@@ -51,6 +51,7 @@ def test_sums_of_too_many_terms_are_atoms_that_are_still_equal_to_themselves():
     assert (full + more).lone_atom is not None
     assert full + more == more + full
     assert (full + more).nonnegative
+    assert not (full + K).nonnegative
     assert full + more != full + more + 1
     assert (full + more - (more + full)).constant == 0
 
