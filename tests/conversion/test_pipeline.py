@@ -20,6 +20,7 @@ from parsing import image, model
 import onnx_spatial
 from onnx_spatial import UsageError
 from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
 from tests.running import run
 
@@ -279,7 +280,8 @@ def test_nodes_far_from_operators_keep_their_order_and_the_result_is_that_of_the
     model = interleaved(seed, convolutions)
     whole = onnx_spatial.convert(model, fuse=fuse, verify=False).model
     monkeypatch.setattr(patch_proto, "DISTANCE", distance)
-    near = patch_proto.part_around(model, [i for i, n in enumerate(model.graph.node) if n.domain])
+    starts = [i for i, n in enumerate(model.graph.node) if n.domain]
+    near = patch_proto.part_around(traversal.Index(model), starts)
     assert near.main is not None and len(near.main) < len(model.graph.node)
     made = onnx_spatial.convert(model, fuse=fuse, verify=False).model
     onnx.checker.check_model(made, full_check=True)
