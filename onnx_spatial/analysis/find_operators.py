@@ -11,9 +11,10 @@ of another operator's output.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import overload
 
@@ -38,8 +39,8 @@ from onnx_spatial.model.graph.remove_unused import remove_named, remove_where
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import constant_folding, functions, illegal_sizes, shape_inference
 from onnx_spatial.model.inference.constant_folding import Array, ConstantScope
-from onnx_spatial.model.traversal import Place
-from onnx_spatial.operators.spellings import DOMAINS, NodeFacts, recognise
+from onnx_spatial.model.traversal import Index, Place
+from onnx_spatial.operators.spellings import DOMAINS, LEFTOVER_INPUTS, NodeFacts, recognise
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ Inferred = tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]
 
 
 def find_operators(
-    model: onnx.ModelProto, domains: Iterable[str], folder: Path | None, *, runnable: bool
+    model: Index, domains: Iterable[str], folder: Path | None, *, runnable: bool
 ) -> tuple[list[OperatorInfo], Inferred | None]:
     """Return the spatial operators of a model, and what inference found on the way.
 
@@ -62,26 +63,26 @@ def find_operators(
     types, and of one without operators there is no `Inferred`; see `inferred`.
     """
     accepted = DOMAINS | set(domains)
+    local = {(f.domain, f.name) for f in model.model.functions}  # whose calls are no operators
     infos: list[OperatorInfo] = []
-    local = {(f.domain, f.name) for f in model.functions}
-    for index, (place, _, node) in enumerate(traversal.nodes(model)):
-        if not recognise(node.op_type, node.domain, len(node.input)):
+    for (domain, op_type), positions in model.kinds.items():
+        if (domain, op_type) in local or not recognise(op_type, domain, LEFTOVER_INPUTS):
             continue
-        if (node.domain, node.op_type) in local:
-            continue  # a call of a local function with that name
-        facts = NodeFacts(node.op_type, node.domain, (), attributes(node))
-        opset = opset_of(model, place)
-        infos.append(OperatorInfo(index, place, node, opset, node.domain in accepted, facts))
+        for position in positions:
+            place, node = model.place(position), model.nodes[position]
+            if recognise(op_type, domain, len(node.input)):
+                facts = NodeFacts(op_type, domain, (), attributes(node))
+                opset = opset_of(model.model, place)
+                infos.append(OperatorInfo(position, place, node, opset, domain in accepted, facts))
+    infos.sort(key=attrgetter("index"))
     copy = with_probes(model, infos, folder)  # refuses names that are not text
     known = None
     if any(f.known_domain for f in infos):
         known = _resolve_facts(copy, infos, runnable)
-    return infos, None if model.functions else known
+    return infos, None if model.model.functions else known
 
 
-def inferred(
-    model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
-) -> Inferred:
+def inferred(model: Index, infos: Sequence[OperatorInfo], folder: Path | None = None) -> Inferred:
     """Return a copy without weights that declares every inferred type, and its graphs.
 
     It has the same nodes.
@@ -91,8 +92,6 @@ def inferred(
         infos: its spatial operators.
         folder: folder of the external data.
     """
-    copy = with_probes(model, infos, folder)
-    _drop_doubtful_shapes(copy)
 
     def output_type_of(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
         element_type = shape_inference.element_type(types[0]) if types else None
@@ -100,50 +99,43 @@ def inferred(
             return None
         return onnx.helper.make_tensor_type_proto(element_type, infos[number].output_shape)
 
-    for _ in range(_MAX_PASSES + 1):
-        result = shape_inference.infer(copy, output_type_of)
-        graphs = list(constant_folding.scopes(result))
-        if not _declare_missing_ranks(copy, graphs):
-            break
-    return result, graphs
+    return _infer_all(with_probes(model, infos, folder), output_type_of)
 
 
-def with_probes(
-    model: onnx.ModelProto, infos: Sequence[OperatorInfo], folder: Path | None = None
-) -> onnx.ModelProto:
+def with_probes(model: Index, infos: Sequence[OperatorInfo], folder: Path | None = None) -> Index:
     """Return a copy without weights whose probes are numbered by the position in `infos`."""
-    copy = strip_weights(model, folder)
-    nodes = [node for _, _, node in traversal.nodes(copy)]
-    for node in nodes:
-        if node.domain == shape_inference.DOMAIN:  # of the file
-            node.domain = f"{shape_inference.DOMAIN}.other"
+    copy = Index(strip_weights(model.model, folder), like=model)
+    for (domain, _), positions in model.kinds.items():
+        for position in positions if domain == shape_inference.DOMAIN else ():  # of the file
+            copy.nodes[position].domain = f"{shape_inference.DOMAIN}.other"
     for number, info in enumerate(infos):
         if info.known_domain:
-            _make_probe(nodes[info.index], number)
+            _make_probe(copy.nodes[info.index], number)
     return copy
 
 
-def _resolve_facts(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: bool) -> Inferred:
+def _resolve_facts(copy: Index, infos: list[OperatorInfo], runnable: bool) -> Inferred:
     """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes.
 
     Returns:
         The inlined model with its inferred types.
     """
+    symbols = shape_inference.symbols(copy)
     inlined, call_sites = inlined_probes(copy, infos)
     seen = {id(o.info) for o in call_sites}
-    symbols = shape_inference.symbols(copy)
     inferred, graphs = infer_at_call_sites(inlined, call_sites)
     if runnable:
         illegal_sizes.check_sizes(inlined, inferred, partial(_infer_types, call_sites))
 
     # Functions without calls: only what the function itself says is known.
     if any(info.known_domain and id(info) not in seen for info in infos):
-        for scope, graph in constant_folding.scopes(copy):
-            for node in _probes_of(graph):
-                info = infos[_number_of(node).i]
-                if id(info) not in seen:
-                    info.dead = True
-                    call_sites.append(CallSite(info, node, scope))
+        scopes = constant_folding.scopes(copy.model)
+        scope_of = {id(graph): scope for scope, graph in scopes}
+        for node, graph in _probes_of(copy):
+            info = infos[_number_of(node).i]
+            if id(info) not in seen:
+                info.dead = True
+                call_sites.append(CallSite(info, node, scope=scope_of[id(graph)]))
 
     by_operator: dict[int, list[CallSite]] = {}
     for call_site in call_sites:
@@ -154,26 +146,25 @@ def _resolve_facts(copy: onnx.ModelProto, infos: list[OperatorInfo], runnable: b
     return inferred, graphs
 
 
-def inlined_probes(
-    copy: onnx.ModelProto, infos: Sequence[OperatorInfo]
-) -> tuple[onnx.ModelProto, list[CallSite]]:
+def inlined_probes(copy: Index, infos: Sequence[OperatorInfo]) -> tuple[Index, list[CallSite]]:
     """Inline the functions of a model; return the inlined model and the call site of each probe.
 
     Args:
         copy: a model without weights, in which the nodes of `infos` are probes; it is changed.
         infos: its spatial operators.
     """
-    shape_inference.import_probes(copy)
-    inlined = _inline_functions(copy)
+    shape_inference.import_probes(copy.model)
+    inlined = Index(_inline_functions(copy.model)) if copy.model.functions else copy
+    number_of = {id(graph): number for number, (_, graph) in enumerate(inlined.graphs)}
+    types: dict[int, dict[str, onnx.TypeProto]] = {}
     call_sites = []
-    for _, graph in traversal.graphs(inlined):
-        numbered = _probes_of(graph)
-        types = shape_inference.declared_types(graph) if numbered else {}
-        for node in numbered:
-            number = _number_of(node)
-            declared = shape_inference.element_type(types.get(next(iter(node.output), "")))
-            call_sites.append(CallSite(infos[number.i], node, declared=declared))
-            number.i = len(call_sites) - 1
+    for node, graph in _probes_of(inlined):
+        if id(graph) not in types:
+            types[id(graph)] = shape_inference.declared_types(graph)
+        number = _number_of(node)
+        declared = shape_inference.element_type(types[id(graph)].get(next(iter(node.output), "")))
+        call_sites.append(CallSite(infos[number.i], node, number_of[id(graph)], declared=declared))
+        number.i = len(call_sites) - 1
     return inlined, call_sites
 
 
@@ -192,40 +183,58 @@ def _infer_types(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx
     )
 
 
-def infer_at_call_sites(model: onnx.ModelProto, call_sites: Sequence[CallSite]) -> Inferred:
+def infer_at_call_sites(model: Index, call_sites: Sequence[CallSite]) -> Inferred:
     """Infer types, shapes and parameters until no fact is new; return the result and its graphs.
 
     Args:
         model: the inlined model; ranks that onnx does not infer are declared in it.
         call_sites: of its probes; their facts are updated.
     """
-    _drop_doubtful_shapes(model)
-    known = -1
-    inferred = model
-    graphs = list(constant_folding.scopes(model))
-    for _ in range(_MAX_PASSES):
-        for scope, graph in graphs:
-            for node in _probes_of(graph):
-                call_sites[_number_of(node).i].scope = scope
-        # The same parameters in the same model: inference would find the same again.
-        now = sum(call_site.known_parameters() for call_site in call_sites)
-        if now == known:
-            break
-        known = now
+
+    def known_parameters(graphs: Sequence[constant_folding.GraphInScope]) -> int:
+        for call_site in call_sites:
+            call_site.scope, _ = graphs[call_site.graph]
+        return sum(call_site.known_parameters() for call_site in call_sites)
+
+    def forget_types() -> None:
         for call_site in call_sites:
             call_site.types.clear()
 
-        def output_type_of(
-            number: int, types: list[onnx.TypeProto | None]
-        ) -> onnx.TypeProto | None:
-            call_sites[number].types.append(types)
-            return output_type(call_sites[number], types)
+    def output_type_of(number: int, types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
+        call_sites[number].types.append(types)
+        return output_type(call_sites[number], types)
 
-        inferred = shape_inference.infer(model, output_type_of)
-        graphs = list(constant_folding.scopes(inferred))
+    return _infer_all(model, output_type_of, known_parameters, forget_types)
+
+
+def _infer_all(
+    model: Index,
+    rule: shape_inference.TypeRule,
+    count: Callable[[Sequence[constant_folding.GraphInScope]], int] = lambda graphs: 0,
+    begin: Callable[[], None] = lambda: None,
+) -> Inferred:
+    """Infer the types of a model, whose doubtful shapes are removed, until no fact is new.
+
+    Args:
+        model: the model; ranks that onnx does not infer are declared in it.
+        rule: gives the types of its probes.
+        count: counts what is known of them: with the same parameters in the same model inference
+            would find the same again.
+        begin: called in front of each inference.
+    """
+    _drop_doubtful_shapes(model)
+    known, result = None, model.model
+    graphs = list(constant_folding.scopes(result))
+    for _ in range(_MAX_PASSES):
+        now = count(graphs)
+        if now == known:
+            break
+        begin()
+        known, result = now, shape_inference.infer(model.model, rule)
+        graphs = list(constant_folding.scopes(result))
         if _declare_missing_ranks(model, graphs):
-            known, graphs = -1, list(constant_folding.scopes(inferred))
-    return inferred, graphs
+            known, graphs = None, list(constant_folding.scopes(result))
+    return result, graphs
 
 
 def _make_probe(node: onnx.NodeProto, number: int) -> None:
@@ -236,9 +245,10 @@ def _make_probe(node: onnx.NodeProto, number: int) -> None:
     node.attribute.append(onnx.helper.make_attribute(shape_inference.NUMBER, number))
 
 
-def _probes_of(graph: traversal.GraphLike) -> list[onnx.NodeProto]:
-    """Return the probes of a graph, without those of graphs inside it."""
-    return [node for node in graph.node if node.domain == shape_inference.DOMAIN]
+def _probes_of(model: Index) -> Iterator[tuple[onnx.NodeProto, traversal.GraphLike]]:
+    """Yield the probes of a model with their graphs."""
+    for position in model.kinds.get((shape_inference.DOMAIN, shape_inference.PROBE), ()):
+        yield model.nodes[position], model.graph(position)
 
 
 def _number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
@@ -248,21 +258,20 @@ def _number_of(node: onnx.NodeProto) -> onnx.AttributeProto:
     return number
 
 
-def _drop_doubtful_shapes(model: onnx.ModelProto) -> None:
+def _drop_doubtful_shapes(model: Index) -> None:
     """Remove declared shapes behind spatial operators: exporters that do not know these guess.
 
     Shapes behind operators of unknown domains are kept: no inference could replace them.
     """
-    nodes = [node for _, _, node in traversal.nodes(model)]
-    probed = {n.output[0] for n in nodes if n.domain == shape_inference.DOMAIN and n.output}
-    inferred = {name for node in nodes if node.domain in _INFERRED for name in node.output}
-    behind = shape_inference.downstream(model.graph, probed)
-    shape_inference.forget_shapes(model, behind & inferred)
+    probed = {node.output[0] for node, _ in _probes_of(model) if node.output}
+    behind = model.flow(model.model.graph).downstream(probed) if probed else set[str]()
+    inputs = (v.name for _, g in model.graphs if isinstance(g, onnx.GraphProto) for v in g.input)
+    unknown = (each for kind, each in model.kinds.items() if kind[0] not in _INFERRED)
+    opaque = (n for positions in unknown for p in positions for n in model.nodes[p].output)
+    shape_inference.forget_shapes(model.model, behind.difference(inputs, opaque))
 
 
-def _declare_missing_ranks(
-    model: onnx.ModelProto, inferred: Sequence[constant_folding.GraphInScope]
-) -> bool:
+def _declare_missing_ranks(model: Index, inferred: Sequence[constant_folding.GraphInScope]) -> bool:
     """Declare ranks in `model` that onnx does not infer, in place, but for values in functions.
 
         n = Shape(x), Split(n), Concat(..): 4 elements        Reshape(x, n)        has rank 4
@@ -277,29 +286,27 @@ def _declare_missing_ranks(
         Whether any rank is new.
     """
     changed = False
-    for (_, graph), (scope, known) in zip(traversal.graphs(model), inferred, strict=True):
+    for (_, graph), (scope, _) in zip(model.graphs, inferred, strict=True):
         if isinstance(graph, onnx.GraphProto):
-            ranks = _missing_ranks(scope, known)
+            ranks = _missing_ranks(scope)
             _declare_ranks(graph, ranks)
             changed |= bool(ranks)
     return changed
 
 
-def _missing_ranks(
-    scope: constant_folding.ConstantScope, graph: traversal.GraphLike
-) -> dict[str, int]:
+def _missing_ranks(scope: ConstantScope) -> dict[str, int]:
     """Return the ranks above 0 that a graph does not declare for its values."""
-    ranks, sizes = {}, SymbolicValues(scope)
-    for node in graph.node:
-        for name in node.output if op_traits.is_standard(node) else ():
-            known = scope.types.get(name)
-            if not name or shape_inference.rank(known):
-                continue
-            if known is not None and known.WhichOneof("value") not in (None, "tensor_type"):
-                continue
-            dims = sizes.dims(name) if shape_inference.dims(known) is None else None
-            if dims:
-                ranks[name] = len(dims)
+    sizes, ranks = SymbolicValues(scope), dict[str, int]()
+    ranked = {name for name, known in scope.types.items() if known.tensor_type.shape.dim}
+    for name, node in scope.producers.items():
+        if name in ranked or not op_traits.is_standard(node):
+            continue
+        known = scope.types.get(name)
+        if known is not None and known.WhichOneof("value") not in (None, "tensor_type"):
+            continue
+        dims = sizes.dims(name) if shape_inference.dims(known) is None else None
+        if dims:
+            ranks[name] = len(dims)
     return ranks
 
 
@@ -348,11 +355,15 @@ class _Seen:
 
 
 class Analysis(Sequence[OperatorInfo]):
-    """The spatial operators of a model, in the order of `traversal.nodes`, and what its values are."""
+    """The spatial operators of a model, in the order of `traversal.nodes`, and what its values are.
+
+    Attributes:
+        model: the model, read.
+    """
 
     def __init__(
         self,
-        model: onnx.ModelProto,
+        model: onnx.ModelProto | Index,
         operators: Sequence[OperatorInfo],
         folder: Path | None = None,
         found: Inferred | None = None,
@@ -365,7 +376,7 @@ class Analysis(Sequence[OperatorInfo]):
             folder: folder of the external data.
             found: the result of inference, of a model without functions.
         """
-        self._model = model
+        self.model = Index.of(model)
         self._operators = operators
         self._folder = folder
         self._found = found
@@ -382,18 +393,18 @@ class Analysis(Sequence[OperatorInfo]):
 
     @cached_property
     def _inferred(self) -> Inferred:
-        return self._found or inferred(self._model, self._operators, self._folder)
+        return self._found or inferred(self.model, self._operators, self._folder)
 
     @cached_property
     def facts(self) -> list[GraphFacts]:
         """What is known of each graph, in the order of `traversal.graphs`."""
-        return _join_facts(self._model, self._operators, self._folder, self._inferred)
+        return _join_facts(self.model, self._operators, self._folder, self._inferred)
 
     def node_facts(self, positions: Collection[int]) -> dict[int, NodeFacts]:
         """Return what is known of some nodes, by their positions in `traversal.nodes`."""
         scopes, (known, graphs) = [each.scope for each in self.facts], self._inferred
         scope_of = {id(graph): scope for scope, (_, graph) in zip(scopes, graphs, strict=True)}
-        symbols, found = shape_inference.symbols(self._model), dict[int, NodeFacts]()
+        symbols, found = shape_inference.symbols(self.model), dict[int, NodeFacts]()
         for position, (_, graph, node) in enumerate(traversal.nodes(known)):
             if position in positions:
                 scope = scope_of[id(graph)]
@@ -404,7 +415,7 @@ class Analysis(Sequence[OperatorInfo]):
 
 
 def find(
-    model: onnx.ModelProto,
+    model: onnx.ModelProto | Index,
     domains: Iterable[str] = (),
     folder: Path | None = None,
     *,
@@ -421,19 +432,22 @@ def find(
     Raises:
         ModelFileError: the model cannot run, and `runnable` is given.
     """
-    operators, found = find_operators(model, domains, folder, runnable=runnable)
-    return Analysis(model, operators, folder, found)
+    index = Index.of(model)
+    operators, found = find_operators(index, domains, folder, runnable=runnable)
+    return Analysis(index, operators, folder, found)
 
 
 def _join_facts(
-    model: onnx.ModelProto,
+    model: Index,
     infos: Sequence[OperatorInfo],
     folder: Path | None,
     found: Inferred,
 ) -> list[GraphFacts]:
     """Join what inference found with what all calls of a function agree on."""
     known, graphs = found
-    copies = _inlined_copies(with_probes(model, infos, folder), infos) if model.functions else {}
+    copies = (
+        _inlined_copies(with_probes(model, infos, folder), infos) if model.model.functions else {}
+    )
     nodes = list(traversal.nodes(known)) if copies else []
     for position, each in copies.items():
         _fix_attributes(nodes[position][2], [copy.node for copy in each])
@@ -469,25 +483,25 @@ def _join_facts(
     return facts
 
 
-def _inlined_copies(
-    model: onnx.ModelProto, infos: Sequence[OperatorInfo]
-) -> dict[int, list[_Copy]]:
+def _inlined_copies(model: Index, infos: Sequence[OperatorInfo]) -> dict[int, list[_Copy]]:
     """Return the copies of each node in a function, one per call in the same order, by its position.
 
     Args:
         model: a copy `with_probes`; it is changed.
         infos: its spatial operators.
     """
-    versions = {op_traits.opset_of(m.opset_import) for m in (model, *model.functions)} - {None}
+    versions = {
+        op_traits.opset_of(m.opset_import) for m in (model.model, *model.model.functions)
+    } - {None}
     if len(versions) > 1:
         return {}  # the inliner converts nodes to the version of the model
-    for position, (place, _, node) in enumerate(list(traversal.nodes(model))):
+    for position, node in enumerate(model.nodes):
         remove_named(node.attribute, {_POSITION})  # of the file
-        if place.function is not None:
+        if model.place(position).function is not None:
             node.attribute.append(onnx.helper.make_attribute(_POSITION, position))
     inlined, call_sites = inlined_probes(model, infos)
-    positions = [_take_position(node) for _, _, node in traversal.nodes(inlined)]
-    if inlined.functions:
+    positions = [_take_position(node) for node in inlined.nodes]
+    if inlined.model.functions:
         return {}
     result, graphs = infer_at_call_sites(inlined, call_sites)
     scope_of = {id(graph): scope for scope, graph in graphs}

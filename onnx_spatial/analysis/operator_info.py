@@ -168,6 +168,7 @@ class CallSite:
     Attributes:
         info: the operator in the model as given.
         node: its node in the inlined model.
+        graph: the number of its graph.
         scope: the values visible to the node.
         types: types of its inputs, one list for each inference (a Loop body is inferred twice).
         declared: element type that the model declares for its output.
@@ -175,6 +176,7 @@ class CallSite:
 
     info: OperatorInfo
     node: onnx.NodeProto
+    graph: int = 0
     scope: constant_folding.ConstantScope | None = None
     types: list[list[onnx.TypeProto | None]] = field(default_factory=list)
     declared: int | None = None

@@ -41,7 +41,7 @@ class UnknownOperator:
 
 
 def unknown_operators(
-    model: onnx.ModelProto, spatial: Collection[tuple[str, str]] = ()
+    model: onnx.ModelProto | traversal.Index, spatial: Collection[tuple[str, str]] = ()
 ) -> list[UnknownOperator]:
     """List the operators that neither ONNX, onnxruntime nor a function of the model defines.
 
@@ -49,15 +49,16 @@ def unknown_operators(
         model: the model.
         spatial: domain and type of operators that could be converted if their domain were accepted.
     """
-    functions = {(f.domain, f.name) for f in model.functions}
-    nodes: dict[tuple[str, str], list[onnx.NodeProto]] = {}
-    for _, _, node in traversal.nodes(model):
-        nodes.setdefault((node.domain, node.op_type), []).append(node)
+    index = traversal.Index.of(model)
+    functions = {(f.domain, f.name) for f in index.model.functions}
     return [
         UnknownOperator(
-            *key, traversal.label(each[0]), len(each), _advice_on(*key, spatial=key in spatial)
+            *key,
+            traversal.label(index.nodes[each[0]]),
+            len(each),
+            _advice_on(*key, spatial=key in spatial),
         )
-        for key, each in nodes.items()
+        for key, each in index.kinds.items()
         if key not in functions and key[0] != python_ops.DOMAIN and not is_known(*key)
     ]
 

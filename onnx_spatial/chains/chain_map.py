@@ -225,7 +225,7 @@ def graph_scopes(
         known: its named spatial operators, and what is known of its values.
         folder: where external data lies.
     """
-    names = shape_inference.symbols(proto)
+    names = shape_inference.symbols(traversal.Index(proto))
     weights = Weights(proto, folder)
     return [
         GraphScope(place, facts.scope, facts.sizes, names, weights)

@@ -192,9 +192,10 @@ def with_operators(
     Also return the name of the output of each operator; "" for a chain that vanishes.
     """
     model = ir.from_proto(strip_types(proto))
-    patch = patch_proto.Patch(proto, model)
+    index = traversal.Index(proto)
+    patch = patch_proto.Patch(index, model)
     graphs = _Graphs(proto, model)
-    names = Names(proto)
+    names = Names(index)
     unread: dict[traversal.Place, set[str]] = {}
     operators: list[ir.Node | None] = []
     for each in chains:
@@ -208,7 +209,7 @@ def with_operators(
         new_nodes.apply_edit(GraphEdit([draft]), names, initializers=initializers)
         graphs.replaced.update(draft.results)
     result = patch.apply()
-    remove_unused(result, unread)
+    remove_unused(traversal.Index(result), unread)
     _restore_names(result, graphs.copies)
     patch_proto.import_where_used(result, DOMAIN)
     return result, [(node and node.outputs[0].name) or "" for node in operators]

@@ -242,7 +242,7 @@ def _remove_unread(named: onnx.ModelProto, legal: onnx.ModelProto) -> None:
     read: dict[traversal.Place, set[str]] = {}
     for place, graph in traversal.graphs(legal):
         read[place] = {name for node in graph.node for name in traversal.needs(node)}
-    remove_unused(named, read)
+    remove_unused(traversal.Index(named), read)
 
 
 def _spell_as_tensorflow(named: onnx.ModelProto) -> bool:

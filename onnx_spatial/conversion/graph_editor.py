@@ -41,16 +41,16 @@ from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 from onnx_spatial.model.graph.strip import strip_types
 from onnx_spatial.model.inference import value_info
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.model.traversal import GraphLike, Place
+from onnx_spatial.model.traversal import GraphLike, Index, Place
 
 
 def finish(
     result: EditResult,
-    original: onnx.ModelProto,
+    original: Index,
     opset: int,
     replaced: Iterable[tuple[Place, str]] = (),
 ) -> None:
-    """Remove unused constants, part Pads from pools, and renew imports and declared types, in place.
+    """Part Pads from pools, renew declared types and imports, and remove unused constants, in place.
 
     Args:
         result: of an edit that changed the model.
@@ -59,11 +59,10 @@ def finish(
         replaced: places and domains of the nodes that were replaced.
     """
     assert result.model is not None
-    for place, names in remove_unused_constants(original, result.model).items():
-        result.lost.setdefault(place, set()).update(names)
-    insert_barriers(result.model, original, opset)
+    model = insert_barriers(Index(result.model), original, opset)
+    value_info.renew_value_info(model, result.types, result.lost, original)
+    remove_unused_constants(original, model)
     patch_proto.adjust_imports(result.model, replaced, opset)
-    value_info.renew_value_info(result.model, result.types, result.lost, original)
 
 
 class ModelEditor:
@@ -99,22 +98,23 @@ class ModelEditor:
         """
         self.proto = proto
         self.known = known
-        part = part_around(proto, (info.index for info in known) if near is None else near)
+        index = known.model
+        part = part_around(index, (info.index for info in known) if near is None else near)
         model = _read_graphs(proto, part.main)
         pairs = list(zip(traversal.ir_nodes(model), part.nodes, strict=True))
-        self.nodes = {position: node for node, (position, _, _) in pairs}
+        self.nodes = {position: node for node, position in pairs}
         self.subjects = {f.index: s for f in known if (s := subject(f, self.nodes[f.index]))}
         self.matcher = Matcher(
             proto,
-            {node: (graph, message) for node, (_, graph, message) in pairs},
+            {node: (index.graph(position), index.nodes[position]) for node, position in pairs},
             self.subjects.values(),
             lambda: [each.sizes for each in known.facts],
             part.outputs,
         )
-        self.names = Names(proto)
+        self.names = Names(index)
         self.result = EditResult()
-        self._patch = Patch(proto, model, part.main)
-        self._graphs = list(traversal.graphs(proto))
+        self._patch = Patch(index, model, part.main)
+        self._graphs = index.graphs
         self._places = {id(graph): place for place, graph in self._graphs}
 
     def editors(self) -> Iterator[GraphEditor]:
@@ -322,7 +322,8 @@ def remove_layout_changes(
     if not any(todo):
         return None
     near = (i for i, (_, _, node) in enumerate(traversal.nodes(proto)) if _is_window(node))
-    model = ModelEditor(proto, analysis.find(proto, (), folder), near=near)
+    known = analysis.find(proto, (), folder)
+    model = ModelEditor(proto, known, near=near)
     edited = False
     for editor, wanted in zip(model.editors(), todo, strict=True):
         if not wanted or editor.view.opset < MIN_OPSET:
@@ -337,7 +338,7 @@ def remove_layout_changes(
     if not edited:
         return None
     result = model.finish()
-    finish(result, proto, op_traits.opset_of(proto.opset_import) or 1)
+    finish(result, known.model, op_traits.opset_of(proto.opset_import) or 1)
     return result.model
 
 

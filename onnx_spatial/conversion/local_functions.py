@@ -315,7 +315,7 @@ def _tell_apart(
     for place, _, node in wrapped:
         if node.name and count[place, node.name] > 1:
             count[place, node.name] -= 1
-            names = names or Names(model)
+            names = names or Names(traversal.Index(model))
             node.name = names.fresh(node.name)
 
 

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import onnx
 
-from onnx_spatial.chains.illegal_reshapes import with_legal_patches
+from onnx_spatial.chains.illegal_reshapes import Repaired, with_legal_patches
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import marks, patch_proto
-from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES
+from onnx_spatial.model.traversal import Index
+from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES, python_ops
 
 #: Metadata key of a marked function: "domain:op_type" of the nodes that call it, as in the file.
 MARK = "onnx_spatial.function"
@@ -59,41 +60,51 @@ class WithoutForm:
     """A model without local functions of this package, and these functions.
 
     Attributes:
-        model: the model; the given one if it has no such functions.
+        index: the model; the given one if it has no such functions.
         functions: the function of each node that called one, by its position in `traversal.nodes`.
         removed: names of the functions, as domain:name.
         domains: domains of these nodes, which hold spatial operators.
         repaired: graphs and outputs of operators in the place of nodes that no runtime loads.
     """
 
-    model: onnx.ModelProto
+    index: Index
     functions: Mapping[int, onnx.FunctionProto] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
     domains: frozenset[str] = frozenset()
     repaired: frozenset[tuple[str, str]] = frozenset()
 
+    @property
+    def model(self) -> onnx.ModelProto:
+        """The model as a message."""
+        return self.index.model
+
 
 def without_earlier_form(
-    model: onnx.ModelProto, *, groups_too: bool = True, folder: Path | None = None
+    model: onnx.ModelProto | Index, *, groups_too: bool = True, folder: Path | None = None
 ) -> WithoutForm:
     """Undo mode "function" and, with `groups_too`, the node groups of mode "custom-op", in a copy.
 
     Patches that tf2onnx wrote, and that no runtime loads, become operators again, too
     (`chains.illegal_reshapes`); `folder` is where their external data lies.
     """
-    legal = with_legal_patches(model, folder)
-    model = marks.merge_groups(legal.model) if groups_too else legal.model
-    result = remove_functions(model)
+    index, repaired = Index.of(model), Repaired(Index.of(model).model)
+    if index.having("Reshape"):
+        repaired = with_legal_patches(index.model, folder)
+        index = index if repaired.model is index.model else Index(repaired.model)
+    if groups_too and any(domain == python_ops.DOMAIN for domain, _ in index.kinds):
+        index = Index(marks.merge_groups(index.model))
+    result = remove_functions(index)
     return replace(
-        result, domains=result.domains | legal.domains, repaired=frozenset(legal.outputs)
+        result, domains=result.domains | repaired.domains, repaired=frozenset(repaired.outputs)
     )
 
 
-def remove_functions(model: onnx.ModelProto) -> WithoutForm:
-    """Remove marked functions; `model` stays as it is."""
+def remove_functions(index: Index) -> WithoutForm:
+    """Remove marked functions; the model stays as it is."""
+    model = index.model
     marked = {(f.domain, f.name): (f, known) for f in model.functions if (known := spelled(f))}
     if not marked:
-        return WithoutForm(model)
+        return WithoutForm(index)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     kept = [f for f in copy.functions if spelled(f) is None]
@@ -101,11 +112,11 @@ def remove_functions(model: onnx.ModelProto) -> WithoutForm:
     copy.functions.extend(kept)
     called: dict[int, onnx.FunctionProto] = {}
     changed = []
-    for index, (place, _, node) in enumerate(traversal.nodes(copy)):
+    for position, (place, _, node) in enumerate(traversal.nodes(copy)):
         key = (node.domain, node.op_type)
         if node.overload or key not in marked:
             continue
-        called[index], (domain, op_type) = marked[key]
+        called[position], (domain, op_type) = marked[key]
         changed.append((place, node.domain))
         node.domain, node.op_type = domain, op_type
     # The domain of the functions may be imported for nothing now.
@@ -113,4 +124,5 @@ def remove_functions(model: onnx.ModelProto) -> WithoutForm:
         copy, changed + [(traversal.Place(), domain) for domain, _ in marked], None
     )
     removed = tuple(f"{domain}:{name}" for domain, name in marked)
-    return WithoutForm(copy, called, removed, frozenset(s.domain for _, s in marked.values()))
+    domains = frozenset(s.domain for _, s in marked.values())
+    return WithoutForm(Index(copy), called, removed, domains)

@@ -19,6 +19,7 @@ copies nothing and is not merged. A Pad in front of a pool in the original is le
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +30,11 @@ import onnx_ir as ir
 from onnx_spatial import analysis
 from onnx_spatial.analysis import attributes
 from onnx_spatial.errors import Code, OperatorError, SpatialError
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph import new_nodes
 from onnx_spatial.model.graph.new_nodes import Names
 from onnx_spatial.model.inference import constant_folding
-from onnx_spatial.model.traversal import Place
+from onnx_spatial.model.traversal import Index, Place
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.operator import INT64_MAX, show
 from onnx_spatial.operators.spellings import Conflict, NodeFacts
@@ -68,23 +69,23 @@ def _inputs_of(node: onnx.NodeProto) -> tuple[int, int | None] | None:
 # Find them
 
 
-def find(model: onnx.ModelProto, folder: Path | None = None) -> dict[int, NodeFacts]:
+def find(model: onnx.ModelProto | Index, folder: Path | None = None) -> dict[int, NodeFacts]:
     """Find the convolutions that onnxruntime refuses, by their position in `traversal.nodes`.
 
     Returns what is known of each; in a function, what all calls agree on.
     """
-    local = {(f.domain, f.name) for f in model.functions}
+    index = Index.of(model)
+    local = {(f.domain, f.name) for f in index.model.functions}
     suspects = {
-        index
-        for index, (_, _, node) in enumerate(traversal.nodes(model))
-        if node.attribute
-        and _inputs_of(node) is not None
-        and (node.domain, node.op_type) not in local
-        and {"auto_pad", "dilations"} <= {a.name for a in node.attribute}
+        position
+        for kind, positions in index.kinds.items()
+        if kind not in local and (op_traits.canonical_domain(kind[0]), kind[1]) in _INPUTS
+        for position in positions
+        if {"auto_pad", "dilations"} <= {a.name for a in index.nodes[position].attribute}
     }
     if not suspects:
         return {}
-    known = analysis.Analysis(model, (), folder).node_facts(suspects)
+    known = analysis.Analysis(index, (), folder).node_facts(suspects)
     return {index: facts for index, facts in known.items() if _is_refused(facts.attributes)}
 
 
@@ -98,7 +99,9 @@ def _is_refused(attributes: Mapping[str, AttributeValue]) -> bool:
 # Give them pads
 
 
-def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = None) -> EditResult:
+def add_explicit_pads(
+    model: onnx.ModelProto | Index, opset: int, folder: Path | None = None
+) -> EditResult:
     """Give explicit pads to the convolutions that onnxruntime refuses; `model` stays as it is.
 
     `opset` is the version of the default domain where it is not imported, `folder` holds external data.
@@ -110,26 +113,25 @@ def add_explicit_pads(model: onnx.ModelProto, opset: int, folder: Path | None = 
     refused = find(model, folder)
     if not refused:
         return result
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    names = Names(copy)
-    nodes = list(traversal.nodes(copy))
+    copy = deepcopy(Index.of(model).model)
+    index = Index(copy)
+    names = Names(index)
     inserted: dict[int, new_nodes.Inserted] = {}
-    for index, known in refused.items():
-        place, _, node = nodes[index]
+    for position, known in refused.items():
+        place, node = index.place(position), index.nodes[position]
         # Files older than IR 4 list every initializer as an input too; functions have none at all.
-        initializers = model.ir_version >= 4 and place.function is None
-        version = analysis.opset_of(model, place) or opset
-        info = analysis.OperatorInfo(index, place, node, version, True, known)
+        initializers = copy.ir_version >= 4 and place.function is None
+        version = analysis.opset_of(copy, place) or opset
+        info = analysis.OperatorInfo(position, place, node, version, True, known)
         try:
             new = _write_pads(node, known, version, names, initializers=initializers)
         except SpatialError as error:
             operator = report.left(info, done=str(error), code=error.code)
         else:
-            inserted[index] = new
+            inserted[position] = new
             info.output_shape = _output_shape(node, known)
             operator = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
-        result.operator_at[index] = replace(operator, dialect=report.AUTO_PAD)
+        result.operator_at[position] = replace(operator, dialect=report.AUTO_PAD)
     if inserted:
         new_nodes.in_front(copy, inserted)
         result.model = copy
@@ -277,19 +279,21 @@ _POOLS = frozenset({"AveragePool", "MaxPool"})
 _PASSED = frozenset({"Cast", "Identity", "Transpose"})
 
 
-def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: int) -> None:
+def insert_barriers(index: Index, original: Index, opset: int) -> Index:
     """Insert a Reshape in front of each pool that a Pad feeds, but not in the original, in place.
 
-    `opset` is the version of the default domain where it is not imported.
+    `opset` is the version of the default domain where it is not imported. Returns what the nodes are
+    now.
     """
-    fed = _padded_pools(model)
+    fed = _padded_pools(index)
     if not fed:
-        return
+        return index
     from onnx_spatial.lowering import Emitter  # whoever only looks for them does without it
 
+    model = index.model
     before = {(place, node.output[0]) for place, node in _padded_pools(original).values()}
-    names, inserted = Names(model), {}
-    for index, (place, node) in fed.items():
+    names, inserted = Names(index), {}
+    for position, (place, node) in fed.items():
         if (place, node.output[0]) in before:
             continue
         emit, value = Emitter(opset), ir.Value(name=node.input[0])
@@ -305,25 +309,24 @@ def insert_barriers(model: onnx.ModelProto, original: onnx.ModelProto, opset: in
             node, emit.nodes, emit.constants, names, initializers=initializers
         )
         node.input[0] = new.nodes[-1].output[0]
-        inserted[index] = new
+        inserted[position] = new
     new_nodes.in_front(model, inserted)
+    return Index(model)
 
 
-def _padded_pools(model: onnx.ModelProto) -> dict[int, tuple[Place, onnx.NodeProto]]:
+def _padded_pools(index: Index) -> dict[int, tuple[Place, onnx.NodeProto]]:
     """Map positions in `traversal.nodes` to the pools that a Pad of zeros feeds, with their places."""
-    operators = {node.op_type for _, _, node in traversal.nodes(model)}
-    if "Pad" not in operators or operators.isdisjoint(_POOLS):
+    pools = index.having(*_POOLS)
+    if not pools or not index.having("Pad"):
         return {}
-    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    scopes = [scope for scope, _ in constant_folding.scopes(model)]
-    places = [place for place, _ in traversal.graphs(model)]
-    known = dict(zip(places, scopes, strict=True))
+    functions = {(f.domain, f.name, f.overload): f for f in index.model.functions}
+    scopes = [scope for scope, _ in constant_folding.scopes(index.model)]
+    known = {place: scope for (place, _), scope in zip(index.graphs, scopes, strict=True)}
     found = {}
-    for index, (place, _, node) in enumerate(traversal.nodes(model)):
-        if node.op_type not in _POOLS or not op_traits.is_standard(node) or len(node.output) > 1:
-            continue
-        if _is_padded(known, functions, place, node.input[0]):
-            found[index] = place, node
+    for position in pools:
+        place, node = index.place(position), index.nodes[position]
+        if len(node.output) == 1 and _is_padded(known, functions, place, node.input[0]):
+            found[position] = place, node
     return found
 
 

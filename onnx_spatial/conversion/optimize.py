@@ -236,7 +236,7 @@ def _remove_unread(
     for place, graph in traversal.graphs(model):
         made = {name for node in graph.node for name in node.output}
         names.setdefault(place, set()).update(made - old.get(place, set()))
-    remove_unused(model, names)
+    remove_unused(traversal.Index(model), names)
 
 
 def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool:

@@ -34,6 +34,7 @@ from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model.traversal import Index
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.python_ops.write import write_python_op as python_ops_writer
 
@@ -64,18 +65,19 @@ def convert_operators(
     progress("converting 1/3: operators")
     try:
         groups_too = options.mode != "custom-op"
-        before = without_earlier_form(proto, groups_too=groups_too, folder=folder)
+        original = Index(proto)
+        before = without_earlier_form(original, groups_too=groups_too, folder=folder)
         domains = before.domains.union(options.domains)
-        infos = analysis.find(before.model, domains, folder, runnable=True)
+        infos = analysis.find(before.index, domains, folder, runnable=True)
         if options.mode == "function":
-            result = _with_functions(proto, before, infos, options)
+            result = _with_functions(original, before, infos, options)
         else:
             write = _node_writer(options)
-            result = _replace_all(proto, before, infos, write, options, folder, progress)
+            result = _replace_all(original, before, infos, write, options, folder, progress)
         for index, operator in result.operator_at.items():
             if (operator.graph, operator.output) in before.repaired:
                 result.operator_at[index] = replace(operator, notes=(*operator.notes, ILLEGAL))
-        result = _with_explicit_pads(result, proto, before, folder)
+        result = _with_explicit_pads(result, original, before, folder)
     except UnicodeDecodeError:
         raise ModelFileError(
             "the model is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
@@ -103,7 +105,7 @@ def _node_writer(options: ConvertOptions) -> Writer:
 
 
 def _replace_all(
-    original: onnx.ModelProto,
+    original: Index,
     before: WithoutForm,
     infos: Analysis,
     write: Writer,
@@ -120,7 +122,7 @@ def _replace_all(
     todo = [f for f in infos if f.index not in prepared]
     if not any(f.known_domain for f in todo):
         return EditResult(operator_at=prepared | {f.index: report.left(f) for f in todo})
-    opset = _default_opset(original)
+    opset = _default_opset(original.model)
     result = replace_operators(
         before.model, infos, todo, write, options, opset=opset, progress=progress
     )
@@ -136,7 +138,7 @@ def _replace_all(
 
 
 def _with_functions(
-    original: onnx.ModelProto,
+    original: Index,
     before: WithoutForm,
     infos: Analysis,
     options: ConvertOptions,
@@ -146,11 +148,11 @@ def _with_functions(
     # Operators in functions that nothing calls may lack attributes of a caller: they are left.
     if all(f.dead and f.error for f in todo) and not bound:
         return EditResult(operator_at={f.index: _report_call(f, before) for f in infos})
-    opset = _default_opset(original)
+    opset = _default_opset(original.model)
     result = add_functions(before.model, infos, options, opset=opset)
     if result.model is not None:
         finish(result, original, opset, _replaced_in(result, infos))
-        if before.removed and result.model == original:
+        if before.removed and result.model == original.model:
             return EditResult(operator_at=result.operator_at)
     return result
 
@@ -164,22 +166,21 @@ def _report_call(info: OperatorInfo, before: WithoutForm) -> OperatorReport:
 
 
 def _with_explicit_pads(
-    result: EditResult, original: onnx.ModelProto, before: WithoutForm, folder: Path | None
+    result: EditResult, original: Index, before: WithoutForm, folder: Path | None
 ) -> EditResult:
     """Give the convolutions explicit pads that onnxruntime refuses, after all other edits."""
-    opset = _default_opset(original)
-    model = original if result.model is None else result.model
+    opset = _default_opset(original.model)
+    model = result.index or original
     padded = add_explicit_pads(model, opset, folder)
     if not padded.operator_at:
         return result
     positions = {
-        (place, tuple(node.output)): index
-        for index, (place, _, node) in enumerate(traversal.nodes(before.model))
+        (before.index.place(index), tuple(node.output)): index
+        for index, node in enumerate(before.index.nodes)
     }
-    for index, (place, _, node) in enumerate(traversal.nodes(model)):
-        if index in padded.operator_at:
-            position = positions.get((place, tuple(node.output)), len(positions) + index)
-            result.operator_at[position] = padded.operator_at[index]
+    for index, operator in padded.operator_at.items():
+        key = model.place(index), tuple(model.nodes[index].output)
+        result.operator_at[positions.get(key, len(positions) + index)] = operator
     if padded.model is not None:
         patch_proto.adjust_imports(padded.model, (), opset)
         result.model = padded.model

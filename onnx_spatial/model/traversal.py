@@ -1,13 +1,15 @@
 """Walk the nodes of a model in a fixed order, as protobuf messages or as onnx_ir objects.
 
 Order: the main graph, then each function; in a graph each node before the graphs in its attributes.
-Both walks visit the nodes in the same order, which pairs messages with objects.
+Both walks visit the nodes in the same order, which pairs messages with objects. A model that stays as
+it is is walked once: an `Index` keeps its nodes, and a `Flow` what those of one graph read and compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, TypeVar
 
@@ -182,43 +184,169 @@ def needs(node: onnx.NodeProto) -> set[str]:
     return names
 
 
+class Flow:
+    """What each node of one graph reads and computes, read once; the graph must not change.
+
+    Attributes:
+        graph: the graph.
+        nodes: its nodes.
+        bodies: the graphs inside a node, by its position; not those without any.
+        reads: the names that each node reads, with those that the graphs inside it capture.
+        computes: the names of the outputs of each node.
+    """
+
+    def __init__(self, graph: GraphLike) -> None:
+        self.graph = graph
+        self.nodes = list(graph.node)
+        self.bodies: dict[int, list[onnx.GraphProto]] = {}
+        self.reads: list[Collection[str]] = [tuple(node.input) for node in self.nodes]
+        self.computes = [tuple(node.output) for node in self.nodes]
+        for position, node in enumerate(self.nodes):
+            if node.attribute and (bodies := [body for _, body in subgraphs(node)]):
+                self.bodies[position] = bodies
+                self.reads[position] = needs(node)
+
+    @cached_property
+    def producers(self) -> dict[str, int]:
+        """The position of the node that computes each value."""
+        producers = {name: i for i, names in enumerate(self.computes) for name in names}
+        producers.pop("", None)
+        return producers
+
+    @cached_property
+    def readers(self) -> dict[str, list[int]]:
+        """The positions of the nodes that read each value."""
+        readers: dict[str, list[int]] = {}
+        for position, names in enumerate(self.reads):
+            for name in names:
+                readers.setdefault(name, []).append(position)
+        readers.pop("", None)
+        return readers
+
+    @cached_property
+    def is_in_order(self) -> bool:
+        """Whether no node reads what it computes itself, or what a later one does."""
+        first = {name: positions[0] for name, positions in self.readers.items()}
+        end = len(self.nodes)
+        return all(first.get(name, end) > position for name, position in self.producers.items())
+
+    @cached_property
+    def order(self) -> Sequence[int]:
+        """The positions of the nodes in topological order; those in or behind a cycle come last."""
+        if self.is_in_order:
+            return range(len(self.nodes))
+        pending, ordered, later = set(self.producers), list[int](), list[int]()
+        for position, names in enumerate(self.reads):
+            if pending.isdisjoint(names):
+                ordered.append(position)
+                pending.difference_update(self.computes[position])
+            else:
+                later.append(position)
+        sorter = sort_waiting([self.nodes[i] for i in later], [self.reads[i] for i in later])
+        with suppress(CycleError):
+            sorter.prepare()
+        done: set[int] = set()
+        while ready := sorter.get_ready():
+            ordered.extend(later[index] for index in ready)
+            done.update(ready)
+            sorter.done(*ready)
+        return ordered + [i for index, i in enumerate(later) if index not in done]
+
+    def downstream(self, starts: set[str]) -> set[str]:
+        """Return the names in the graph and its subgraphs whose shapes may depend on `starts`."""
+        reached = starts - {""}
+        for position in self.order:
+            reads, computes = self.reads[position], self.computes[position]
+            if position not in self.bodies:
+                if not reached.isdisjoint(reads):
+                    reached.update(computes)
+                    reached.discard("")
+                continue
+            inner = self.bodies[position]
+            bodies = [n for g in inner for _, _, n in graph_nodes(Place(), g)]
+            # `starts` may be in the bodies.
+            if any(not reached.isdisjoint(each) for each in (reads, *(n.output for n in bodies))):
+                # The outputs of a loop body are its inputs in the next iteration: all depends.
+                reached.update(computes, *([v.name for v in body.input] for body in inner))
+                reached.update(*(n.output for n in bodies))
+                reached.discard("")
+        return reached
+
+
+class Index:
+    """The graphs and nodes of a model, read once; the model must not change.
+
+    Attributes:
+        model: the model.
+        graphs: as `graphs` yields them.
+        nodes: the nodes in the order of `nodes`.
+    """
+
+    def __init__(self, model: onnx.ModelProto, like: Index | None = None) -> None:
+        """Read a model; `like` is a model whose nodes have the same inputs and outputs."""
+        self.model = model
+        self._like = like
+        self.graphs: list[tuple[Place, GraphLike]] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self._graph_of: list[int] = []
+        self._flows: dict[int, Flow] = {}
+        for place, graph in _outer_graphs(model):
+            self._read(place, graph)
+
+    def _read(self, place: Place, graph: GraphLike) -> None:
+        number = len(self.graphs)
+        self.graphs.append((place, graph))
+        for node in graph.node:
+            self.nodes.append(node)
+            self._graph_of.append(number)
+            if not node.attribute:  # see `_graphs_inside`
+                continue
+            for name, inner in subgraphs(node):
+                self._read(place.inside(step(node.op_type, node.output, name)), inner)
+
+    @classmethod
+    def of(cls, model: onnx.ModelProto | Index) -> Index:
+        """Return the index of a model; `model` itself if it is one."""
+        return model if isinstance(model, Index) else cls(model)
+
+    def place(self, position: int) -> Place:
+        """Return the place of the graph that holds the node at a position."""
+        return self.graphs[self._graph_of[position]][0]
+
+    def graph(self, position: int) -> GraphLike:
+        """Return the graph that holds the node at a position."""
+        return self.graphs[self._graph_of[position]][1]
+
+    @cached_property
+    def kinds(self) -> dict[tuple[str, str], list[int]]:
+        """The positions of the nodes with each domain and operator type."""
+        kinds: dict[tuple[str, str], list[int]] = {}
+        for position, node in enumerate(self.nodes):
+            kinds.setdefault((node.domain, node.op_type), []).append(position)
+        return kinds
+
+    def having(self, *op_types: str) -> list[int]:
+        """Return the positions of the nodes of ONNX's own domain with some operator types."""
+        kinds = [(domain, op_type) for op_type in op_types for domain in ("", "ai.onnx")]
+        return sorted(position for kind in kinds for position in self.kinds.get(kind, ()))
+
+    def flow(self, graph: GraphLike) -> Flow:
+        """Return what the nodes of one of the graphs read and compute."""
+        if id(graph) not in self._flows:
+            number = next(n for n, (_, own) in enumerate(self.graphs) if own is graph)
+            like = self._like
+            flow = Flow(graph) if like is None else like.flow(like.graphs[number][1])
+            self._flows[id(graph)] = flow
+        return self._flows[id(graph)]
+
+
 def in_order(graph: GraphLike) -> list[onnx.NodeProto]:
     """Return the nodes of one graph in topological order, which files need not have.
 
     Nodes in or behind a cycle, which no valid graph has, come last.
     """
-    nodes = list(graph.node)
-    if _are_in_order(nodes):
-        return nodes
-    pending = {name for node in nodes for name in node.output if name}
-    later: list[onnx.NodeProto] = []
-    ordered: list[onnx.NodeProto] = []
-    for node in nodes:
-        if pending.isdisjoint(needs(node)):
-            ordered.append(node)
-            pending.difference_update(node.output)
-        else:
-            later.append(node)
-    sorter = sort_waiting(later, map(needs, later))
-    with suppress(CycleError):
-        sorter.prepare()
-    done: set[int] = set()
-    while ready := sorter.get_ready():
-        ordered.extend(later[index] for index in ready)
-        done.update(ready)
-        sorter.done(*ready)
-    return ordered + [node for index, node in enumerate(later) if index not in done]
-
-
-def _are_in_order(nodes: Iterable[onnx.NodeProto]) -> bool:
-    """Tell whether no node reads what it computes itself, or what a later one does."""
-    read: set[str] = set()
-    for node in nodes:
-        read.update(needs(node) if node.attribute else node.input)
-        read.discard("")
-        if not read.isdisjoint(node.output):
-            return False
-    return True
+    flow = Flow(graph)
+    return [flow.nodes[position] for position in flow.order]
 
 
 def sort_waiting(

@@ -70,16 +70,16 @@ class Inspection:
         refused = {(o.domain, o.op_type) for o in edit.operators if o.action == "refuse"}
         unknown = {(o.domain, o.op_type) for o in edit.operators if o.unknown_domain}
         result = None if edit.model is None else source.holding(edit.model)
-        proto = (result or source).proto
+        index = edit.index or traversal.Index(source.proto)
         return cls(
             source,
             [*edit.operators, *edit.chains],
-            (traversal.number_of_nodes(source.proto), traversal.number_of_nodes(proto)),
+            (traversal.number_of_nodes(source.proto), len(index.nodes)),
             edit.layouts,
             edit.limits,
             [
                 each
-                for each in unknown_operators(proto, unknown)
+                for each in unknown_operators(index, unknown)
                 if (each.domain, each.op_type) not in refused
             ],
             edit.notes,

@@ -18,6 +18,7 @@ from running import run
 import onnx_spatial
 from onnx_spatial import UsageError
 from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import patch_proto
 
 DILATED = """g (float[2,4,6,1] x, float[1,1,3,3] w) => (float[?,?,?,?] z)
@@ -245,7 +246,8 @@ def test_nodes_far_from_operators_keep_their_order_and_the_result_is_that_of_the
     model = net(150, 3)
     whole = onnx_spatial.convert(model, fuse=fuse, verify=False).model
     monkeypatch.setattr(patch_proto, "DISTANCE", distance)
-    near = patch_proto.part_around(model, [i for i, n in enumerate(model.graph.node) if n.domain])
+    starts = [i for i, n in enumerate(model.graph.node) if n.domain]
+    near = patch_proto.part_around(traversal.Index(model), starts)
     assert near.main is not None and len(near.main) < len(model.graph.node)
     made = onnx_spatial.convert(model, fuse=fuse, verify=False).model
     onnx.checker.check_model(made, full_check=True)

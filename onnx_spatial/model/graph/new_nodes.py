@@ -21,9 +21,11 @@ from onnx_spatial.model import traversal
 class Names:
     """Names in use in a model, in all its graphs and functions."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._used: set[str] = set()
-        for _, graph in traversal.graphs(model):
+    def __init__(self, model: traversal.Index) -> None:
+        self._used: set[str] = {node.name for node in model.nodes}
+        for _, graph in model.graphs:
+            flow = model.flow(graph)
+            self._used.update(flow.producers, flow.readers)
             if isinstance(graph, onnx.GraphProto):
                 self._used.update(t.name for t in graph.initializer)
                 self._used.update(t.values.name for t in graph.sparse_initializer)
@@ -31,9 +33,6 @@ class Names:
                     self._used.update(v.name for v in infos)
             else:
                 self._used.update(graph.input, graph.output)
-            for node in graph.node:
-                self._used.add(node.name)
-                self._used.update(node.input, node.output)
 
     def fresh(self, base: str) -> str:
         """Return `base`, or `base_1`, `base_2`, ... if it is in use, and add it to the names."""

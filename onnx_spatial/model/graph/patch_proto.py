@@ -34,55 +34,46 @@ class Part:
     """Nodes of a model: some of the main graph, with those inside them, and those of functions.
 
     Attributes:
-        nodes: position in `traversal.nodes`, graph and message of each, in that order.
+        nodes: their positions in `traversal.nodes`, in that order.
         main: positions in the main graph of its nodes; None for all of these.
         outputs: names of values that nodes of the main graph outside the part read.
     """
 
-    nodes: Sequence[tuple[int, traversal.GraphLike, onnx.NodeProto]]
+    nodes: Sequence[int]
     main: Sequence[int] | None = None
     outputs: frozenset[str] = frozenset()
 
 
-def part_around(model: onnx.ModelProto, starts: Iterable[int]) -> Part:
+def part_around(index: traversal.Index, starts: Iterable[int]) -> Part:
     """Return the part of a model around nodes, which are given by position in `traversal.nodes`.
 
     It is the whole model if that cannot be much larger, or if the main graph is in no order.
     """
-    main, starts = model.graph, set(starts)
-    every = [(i, graph, node) for i, (_, graph, node) in enumerate(traversal.nodes(model))]
+    main, starts = index.model.graph, set(starts)
+    every = range(len(index.nodes))
     if len(starts) * DISTANCE >= len(main.node):
         return Part(every)
-    places = [position for position, graph, _ in every if graph is main]
-    bodies = (traversal.graph_nodes(traversal.Place(), body) for body in model.functions)
-    end = len(every) - sum(1 for body in bodies for _ in body)
-    nodes = [every[place][2] for place in places]
-    reads = [traversal.needs(node) if node.attribute else node.input for node in nodes]
-    producers: dict[str, int] = {}
-    readers: dict[str, list[int]] = {}
-    in_order = True
-    for index, node in enumerate(nodes):
-        for name in reads[index]:
-            readers.setdefault(name, []).append(index)
-        for name in filter(None, node.output):
-            in_order = in_order and name not in readers
-            producers[name] = index
+    flow = index.flow(main)
+    places = [position for position in every if index.graph(position) is main]
+    end = next((p for p in every if index.place(p).function), len(every))
     near = {bisect(places, start) - 1 for start in starts if start < end}
     edge = near
     for _ in range(DISTANCE):
-        sources = {producers.get(name, index) for index in edge for name in reads[index]}
-        made = (name for index in edge for name in nodes[index].output if name)
-        edge = sources.union(*(readers.get(name, ()) for name in made)) - near
+        sources = {
+            flow.producers.get(n, position) for position in edge for n in flow.reads[position]
+        }
+        made = (name for position in edge for name in flow.computes[position])
+        edge = sources.union(*(flow.readers.get(name, ()) for name in made)) - near
         near |= edge
-    if not in_order or len(near) == len(nodes):
+    if not flow.is_in_order or len(near) == len(flow.nodes):
         return Part(every)
     ends = [*places[1:], end]
-    positions = [p for index in sorted(near) for p in range(places[index], ends[index])]
-    outputs = (name for index in near for name in nodes[index].output)
+    positions = [p for position in sorted(near) for p in range(places[position], ends[position])]
+    outputs = (name for position in near for name in flow.computes[position])
     return Part(
-        [every[position] for position in (*positions, *range(end, len(every)))],
+        [*positions, *range(end, len(every))],
         sorted(near),
-        frozenset(name for name in outputs if not near.issuperset(readers.get(name, ()))),
+        frozenset(n for n in outputs if not near.issuperset(flow.readers.get(n, ()))),
     )
 
 
@@ -94,16 +85,17 @@ class Patch:
     """
 
     def __init__(
-        self, proto: onnx.ModelProto, model: ir.Model, main: Sequence[int] | None = None
+        self, index: traversal.Index, model: ir.Model, main: Sequence[int] | None = None
     ) -> None:
         """Pair the nodes.
 
         Args:
-            proto: the message.
+            index: the model as a message.
             model: its onnx_ir model, see `strip_types`.
             main: the positions in the main graph of the nodes that `model` has; None for all of these.
         """
-        self._proto = proto
+        self._proto = index.model
+        self._flow = index.flow(index.model.graph)
         self._model = model
         #: Position of each node in its graph.
         self._index = {
@@ -112,7 +104,7 @@ class Patch:
         self._far: list[int] = []
         if main is not None:
             self._index.update(zip(model.graph, main, strict=True))
-            self._far = sorted({*range(len(proto.graph.node))}.difference(main), reverse=True)
+            self._far = sorted({*range(len(self._flow.nodes))}.difference(main), reverse=True)
 
     def apply(self) -> onnx.ModelProto:
         """Return a copy of the message with the edits."""
@@ -124,36 +116,42 @@ class Patch:
 
     def _patch_graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
         far = self._far.copy() if graph is self._model.graph else []
-        nodes, edited = list[onnx.NodeProto](), len(message.node) != len(graph) + len(far)
-        made_at = {name: index for index in far for name in message.node[index].output}
+        before, outside = list(message.node), frozenset(far)
+        entries: list[int | onnx.NodeProto] = []  # a position, or a new node
         named: dict[str, onnx.NodeProto] | None = None
         for node in graph:
             index = self._index.get(node)
             # Nodes outside the model keep their places, and stand in front of those that read them.
             sources = () if index is not None or not far else node.inputs
-            behind = [made_at.get(v.name or "", -1) + 1 for v in sources if v is not None]
-            limit = index if index is not None else max(behind, default=0)
+            read = (self._flow.producers.get(v.name or "", -1) for v in sources if v is not None)
+            limit = index or max((place + 1 for place in read if place in outside), default=0)
             while far and far[-1] < limit:
-                nodes.append(message.node[far.pop()])
+                entries.append(far.pop())
             if index is None:
                 new = ir.serde.serialize_node(node)
                 if named is None:
-                    named = {old.name: old for old in message.node if old.name}
+                    named = {old.name: old for old in before if old.name}
                 if new.name in named and _is_same_operator(new, named[new.name]):
                     remove_where(new.metadata_props, lambda entry: entry.key == ORIGIN)
-                nodes.append(new)
-                edited = True
+                entries.append(new)
                 continue
-            kept = message.node[index]
             if node.attributes:
-                graphs = (inner for _, inner in traversal.subgraphs(kept))
+                graphs = (inner for _, inner in traversal.subgraphs(before[index]))
                 for inner, kept_inner in zip(traversal.ir_subgraphs(node), graphs, strict=True):
                     self._patch_graph(kept_inner, inner)
-            nodes.append(kept)
-        if edited:
-            nodes += [message.node[index] for index in reversed(far)]
+            entries.append(index)
+        entries += reversed(far)
+        kept = [entry for entry in entries if isinstance(entry, int)]
+        if kept != sorted(kept):
+            nodes = [before[entry] if isinstance(entry, int) else entry for entry in entries]
             del message.node[:]
             message.node.extend(nodes)
+        else:  # of a large model only what is edited is touched
+            for position in sorted({*range(len(before))}.difference(kept), reverse=True):
+                del message.node[position]
+            for position, entry in enumerate(entries):
+                if not isinstance(entry, int):
+                    message.node.insert(position, entry)
         if isinstance(message, onnx.GraphProto) and isinstance(graph, ir.Graph):
             known = {t.name for t in message.initializer}
             for name, value in graph.initializers.items():

@@ -8,14 +8,13 @@ What the original did not read either stays as it was.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.traversal import Place
+from onnx_spatial.model.traversal import Index, Place
 
 
 def remove_where(field: Any, condition: Callable[[Any], bool]) -> list[Any]:
@@ -32,103 +31,94 @@ def remove_named(field: Any, names: Collection[str]) -> list[str]:
     return [message.name for message in remove_where(field, lambda m: m.name in names)]
 
 
-def remove_unused_constants(
-    original: onnx.ModelProto, edited: onnx.ModelProto
-) -> dict[Place, set[str]]:
-    """Remove the constants from `edited`, in place, that nothing reads, but those of `original`.
+def remove_unused_constants(original: Index, edited: Index) -> None:
+    """Remove the constants from a model, in place, that nothing reads, but those of `original`.
 
     Constants are initializers and the outputs of standard nodes that compute with constants only.
-
-    Returns:
-        The names of the removed values, by graph.
     """
-    before = _unread_constants(original)
-    names = _unread_constants(edited).items()
-    return remove_unused(edited, {place: n - before.get(place, set()) for place, n in names})
+    before = {place: _unread_names(original, graph) for place, graph in original.graphs}
+    names: dict[Place, set[str]] = {}
+    for place, graph in edited.graphs:
+        names[place] = _unread_names(edited, graph) - before.get(place, set())
+        if not names[place] <= _stored_names(graph):
+            names[place] &= _constants_at(dict(edited.graphs), place)
+    remove_unused(edited, names)
 
 
-def _unread_constants(model: onnx.ModelProto) -> dict[Place, set[str]]:
-    """Return the names of the constants that a graph sees and does not read."""
-    constants: dict[Place, set[str]] = {}
-    unread: dict[Place, set[str]] = {}
-    for place, graph in traversal.graphs(model):
-        constants[place] = constants_of(graph, constants.get(place.outer, set()))
-        unread[place] = constants[place].difference(_names_read(graph))
-    return unread
+def _unread_names(index: Index, graph: traversal.GraphLike) -> set[str]:
+    """Return the names of the values of a graph, but for its inputs, that nothing reads."""
+    flow, outputs = index.flow(graph), map(_name_of, graph.output)
+    own = (flow.producers.keys() | _stored_names(graph)).difference(map(_name_of, graph.input))
+    return own.difference(flow.readers, outputs)
 
 
-def remove_unused(
-    model: onnx.ModelProto, names: Mapping[Place, Collection[str]]
-) -> dict[Place, set[str]]:
+def _stored_names(graph: traversal.GraphLike) -> set[str]:
+    if isinstance(graph, onnx.FunctionProto):
+        return set()
+    return {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+
+
+def _name_of(value: str | onnx.ValueInfoProto) -> str:
+    return value if isinstance(value, str) else value.name
+
+
+def _constants_at(graphs: Mapping[Place, traversal.GraphLike], place: Place) -> set[str]:
+    return constants_of(graphs[place], _constants_at(graphs, place.outer) if place.steps else set())
+
+
+def remove_unused(index: Index, names: Mapping[Place, Collection[str]]) -> None:
     """Remove the values among `names` that nothing reads, in place, with what only they are made of.
 
     Initializers stay that are inputs of their graph too, or that training or quantization annotations
     name.
 
     Args:
-        model: the model.
+        index: the model, which is changed: the index is of no use afterwards.
         names: values that removed nodes read, by the graph that held the nodes. Names that a graph
             captures are sought in the graphs around it.
-
-    Returns:
-        The names of the removed values, by graph.
     """
-    graphs = list(traversal.graphs(model))
-    annotated = _annotated_names(model, (graph for _, graph in graphs))
+    annotated = _annotated_names(index)
     todo = {place: set(each) for place, each in names.items()}
-    gone: dict[Place, set[str]] = {}
-    for place, graph in reversed(graphs):
+    edited: set[Place] = set()  # graphs whose nodes capture fewer names now
+    for place, graph in reversed(index.graphs):
         if todo.get(place):
-            names_gone, captured = _remove_from_graph(graph, todo.pop(place), annotated)
-            if names_gone:
-                gone[place] = names_gone
-            if place.steps:
+            flow = traversal.Flow(graph) if place in edited else index.flow(graph)
+            captured = _remove_from_graph(flow, todo.pop(place), annotated)
+            if captured and place.steps:
                 todo.setdefault(place.outer, set()).update(captured)
-    return gone
+                edited.add(place.outer)
 
 
 def _remove_from_graph(
-    graph: traversal.GraphLike, names: set[str], annotated: Collection[str]
-) -> tuple[set[str], set[str]]:
-    """Remove unused values from one graph; return their names, and unread names of outer graphs."""
-    uses = Counter((*_names_read(graph), *annotated))
-    inputs = {v if isinstance(v, str) else v.name for v in graph.input}
-    stored: set[str] = set()
-    if isinstance(graph, onnx.GraphProto):
-        stored.update(tensor.name for tensor in graph.initializer)
-        stored.update(sparse.values.name for sparse in graph.sparse_initializer)
-    producers: dict[str, onnx.NodeProto] = {}
-    if not names <= stored:
-        producers = {name: node for node in graph.node for name in node.output}
-    gone, captured = set[str](), set[str]()
+    flow: traversal.Flow, names: set[str], annotated: Collection[str]
+) -> set[str]:
+    """Remove unused values from one graph; return unread names of outer graphs."""
+    graph, stored = flow.graph, _stored_names(flow.graph)
+    kept = {*map(_name_of, (*graph.input, *graph.output)), *annotated}
+    gone, captured, removed = set[str](), set[str](), set[int]()
     pending = sorted(names)
+
+    def is_read(name: str) -> bool:
+        return name in kept or not removed.issuperset(flow.readers.get(name, ()))
+
     while pending:
         name = pending.pop()
-        node = producers.get(name)
-        if uses[name] or name in inputs or name in gone:
+        position = flow.producers.get(name)
+        if is_read(name) or name in gone:
             continue
-        if node is None:
+        if position is None:
             (gone if name in stored else captured).add(name)
-        elif not any(uses[output] for output in node.output if output):
-            gone.update(filter(None, node.output))
-            needs = sorted(traversal.needs(node))
-            uses.subtract(needs)
-            pending += needs
-    if not gone <= stored:
-        remove_where(graph.node, lambda node: not gone.isdisjoint(node.output))
+        elif not any(map(is_read, flow.computes[position])):
+            gone.update(filter(None, flow.computes[position]))
+            removed.add(position)
+            pending += sorted(filter(None, flow.reads[position]))
+    for position in sorted(removed, reverse=True):
+        del graph.node[position]
     if isinstance(graph, onnx.GraphProto):
         remove_named(graph.initializer, gone)
         remove_where(graph.sparse_initializer, lambda sparse: sparse.values.name in gone)
     remove_named(graph.value_info, gone)
-    return gone, captured
-
-
-def _names_read(graph: traversal.GraphLike) -> Iterator[str]:
-    """Yield the names that the nodes of a graph read, and its outputs, once for each reader."""
-    for node in graph.node:
-        yield from traversal.needs(node) if node.attribute else node.input
-    for output in graph.output:
-        yield output if isinstance(output, str) else output.name
+    return captured
 
 
 def constants_of(graph: traversal.GraphLike, outer: set[str]) -> set[str]:
@@ -156,16 +146,16 @@ def _is_constant(node: onnx.NodeProto, constants: set[str]) -> bool:
     )
 
 
-def _annotated_names(model: onnx.ModelProto, graphs: Iterable[traversal.GraphLike]) -> set[str]:
+def _annotated_names(index: Index) -> set[str]:
     """Return the names in quantization annotations, and in training information."""
     names: set[str] = set()
-    for graph in graphs:
+    for _, graph in index.graphs:
         for annotation in getattr(graph, "quantization_annotation", ()):
             names.add(annotation.tensor_name)
             names.update(entry.value for entry in annotation.quant_parameter_tensor_names)
-    for training in model.training_info:
+    for training in index.model.training_info:
         for binding in (*training.initialization_binding, *training.update_binding):
             names.update((binding.key, binding.value))
         for graph in (training.initialization, training.algorithm):
-            names.update(_names_read(graph))
+            names.update(*map(traversal.needs, graph.node), map(_name_of, graph.output))
     return names

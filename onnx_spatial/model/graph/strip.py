@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from onnx_spatial.model.io import external_data
 MAX_KEPT_ELEMENTS = 4096
 
 _KINDS = onnx.AttributeProto
+#: Kinds of attributes that hold graphs or weights.
+_SPECIAL = frozenset({_KINDS.TENSOR, _KINDS.GRAPH, _KINDS.GRAPHS})
 
 
 def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.ModelProto:
@@ -157,8 +160,18 @@ def _copy_nodes(
     Raises:
         UnicodeDecodeError: the name of a node or of its operator is not UTF-8 text.
     """
-    for is_plain, run in itertools.groupby(nodes, _is_plain):
-        if is_plain:  # protobuf copies them alone
+    nodes = list(nodes)
+    for field in ("name", "op_type", "domain", "overload"):
+        for text in {*map(attrgetter(field), nodes)}:
+            if isinstance(text, bytes):
+                text.decode()  # protobuf's form of what is not UTF-8
+    special = frozenset(_KINDS.AttributeType.values()) if copy_attribute is None else _SPECIAL
+
+    def is_plain(node: onnx.NodeProto) -> bool:
+        return not node.attribute or not any(a.type in special for a in node.attribute)
+
+    for plain, run in itertools.groupby(nodes, is_plain):
+        if plain:  # most nodes of a large model; protobuf copies them alone
             copy.node.extend(run)
             continue
         for node in run:
@@ -181,20 +194,6 @@ def _copy_nodes(
                         copy_graph(inner, made.graphs.add())
                 elif copy_attribute is not None:
                     copy_attribute(attribute, target)
-
-
-def _is_plain(node: onnx.NodeProto) -> bool:
-    """Tell whether a node has no attributes, as most nodes of a large model, and names that are text.
-
-    Protobuf gives bytes for others; to set them raises the UnicodeDecodeError that callers report.
-    """
-    return (
-        not node.attribute
-        and isinstance(node.name, str)
-        and isinstance(node.op_type, str)
-        and isinstance(node.domain, str)
-        and isinstance(node.overload, str)
-    )
 
 
 def _used_domains(graph: traversal.GraphLike) -> Iterable[str]:

@@ -56,6 +56,7 @@ class ConstantScope:
         foldable: the operators that are computed.
         most_elements: of a value that is read or computed.
         types: of the values of the graph itself.
+        producers: the nodes that compute them.
     """
 
     foldable = _FOLDABLE
@@ -71,7 +72,6 @@ class ConstantScope:
     ) -> None:
         self._parent = parent
         self._opsets = opsets
-        self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._sparse: dict[str, onnx.SparseTensorProto] = {}
         self._known: dict[str, Array | None] = {}
@@ -98,12 +98,12 @@ class ConstantScope:
             self._declared = self._inputs | self._tensors.keys() | self._sparse.keys()
         else:
             self._declared = set(graph.input)
-        for node in graph.node:
-            for name in node.output:
-                self._producers[name] = node
+        nodes = list(graph.node)
+        self.producers = {name: node for node in nodes for name in node.output}
+        for node in nodes:
             if node.op_type == "Constant" and (known := _type_of_constant(node)) is not None:
                 self.types.setdefault(node.output[0], known)
-        self._producers.pop("", None)
+        self.producers.pop("", None)
 
     def read(self, tensor: onnx.TensorProto) -> Array | None:
         """Return the elements of a stored tensor; None for one that is large, external or damaged."""
@@ -122,7 +122,7 @@ class ConstantScope:
     def producer(self, name: str) -> onnx.NodeProto | None:
         """Return the node that produces a visible value; None for inputs and initializers."""
         owner = self.owner(name)
-        return owner._producers.get(name) if owner is not None else None
+        return owner.producers.get(name) if owner is not None else None
 
     def is_fed(self, name: str) -> bool:
         """Tell whether a value is an input of the main graph."""
@@ -158,13 +158,13 @@ class ConstantScope:
         """Return the scope that a visible value belongs to: this one or an outer one."""
         scope: ConstantScope | None = self
         while scope is not None:
-            if name in scope._producers or name in scope._declared:
+            if name in scope.producers or name in scope._declared:
                 return scope
             scope = scope._parent
         return None
 
     def _source_keys(self, name: str) -> list[tuple[ConstantScope, str]]:
-        node = self._producers.get(name)
+        node = self.producers.get(name)
         if name in self._tensors or node is None or not self._is_foldable(node):
             return []
         owners = [(self.owner(source), source) for source in node.input if source]
@@ -175,7 +175,7 @@ class ConstantScope:
             return self.read(self._tensors[name])
         if name in self._sparse:
             return _dense_array(self._sparse[name], self.read)
-        node = self._producers.get(name)
+        node = self.producers.get(name)
         if node is None or not op_traits.is_standard(node):
             return None
         if node.op_type == "Constant":

@@ -15,10 +15,11 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import shape_inference
 
 _WINDOWS = op_traits.having(op_traits.Trait.WINDOWS) - {"ConvTranspose", "DeformConv"}
+_SIZED = _WINDOWS | {"Pad"}
 
 
 def check_sizes(
-    model: onnx.ModelProto,
+    model: traversal.Index,
     inferred: onnx.ModelProto,
     infer: Callable[[onnx.ModelProto], onnx.ModelProto],
 ) -> None:
@@ -33,9 +34,9 @@ def check_sizes(
         ModelFileError: a node of the main graph would have one, or a node of a subgraph in front of
             an operator that ends the process there.
     """
-    if next(_describe_illegal(inferred), None) is None:
+    if not model.having(*_SIZED) or next(_describe_illegal(inferred), None) is None:
         return
-    bare = deepcopy(model)
+    bare = deepcopy(model.model)
     for _, graph in traversal.graphs(bare):
         del graph.value_info[:]
     for reason in _describe_illegal(infer(bare)):
@@ -50,7 +51,7 @@ def _describe_illegal(model: onnx.ModelProto) -> Iterator[str]:
         if not isinstance(graph, onnx.GraphProto):
             return  # of functions, only what is inlined has sizes
         weights |= {t.name: list(t.dims) for t in graph.initializer}
-        nodes = [n for n in graph.node if n.op_type in (*_WINDOWS, "Pad") and n.output]
+        nodes = [n for n in graph.node if n.op_type in _SIZED and n.output]
         nodes = [n for n in nodes if op_traits.is_standard(n)]
         if not nodes:
             continue
@@ -68,7 +69,7 @@ def _declared_sizes(known: onnx.TypeProto | None) -> list[int]:
 
 def _is_computed(place: traversal.Place, graph: onnx.GraphProto, value: str) -> bool:
     """Tell whether every run computes a value, or onnxruntime ends the process behind it."""
-    reached = shape_inference.downstream(graph, {value})
+    reached = traversal.Flow(graph).downstream({value})
     if not place.steps:
         return not reached.isdisjoint(v.name for v in graph.output)
     crashes = ("GatherND", "Slice", shape_inference.PROBE)

@@ -226,43 +226,16 @@ def declared_types(graph: traversal.GraphLike) -> dict[str, onnx.TypeProto]:
     return {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
 
 
-def symbols(model: onnx.ModelProto) -> set[str]:
+def symbols(model: traversal.Index) -> set[str]:
     """Return the names of the symbolic dims that a model declares."""
     return {
         dim.dim_param
-        for _, graph in traversal.graphs(model)
+        for _, graph in model.graphs
         if isinstance(graph, onnx.GraphProto)
         for info in (*graph.input, *graph.output, *graph.value_info)
         for dim in info.type.tensor_type.shape.dim
         if dim.dim_param
     }
-
-
-def downstream(graph: traversal.GraphLike, starts: set[str]) -> set[str]:
-    """Return the names in a graph and its subgraphs whose shapes may depend on `starts`."""
-    reached = starts - {""}
-    _add_reached(graph, reached)
-    return reached
-
-
-def _add_reached(graph: traversal.GraphLike, reached: set[str]) -> None:
-    for node in traversal.in_order(graph):
-        if not node.attribute:
-            if not reached.isdisjoint(node.input):
-                reached.update(node.output)
-                reached.discard("")
-            continue
-        inner = [g for _, g in traversal.subgraphs(node)]
-        bodies = [n for g in inner for _, _, n in traversal.graph_nodes(traversal.Place(), g)]
-        # `starts` may be in the bodies.
-        names = (traversal.needs(node), *(n.output for n in bodies))
-        if any(not reached.isdisjoint(each) for each in names):
-            # The outputs of a loop body are its inputs in the next iteration: all of it depends.
-            for body in inner:
-                reached.update(v.name for v in body.input)
-            for n in (*bodies, node):
-                reached.update(n.output)
-            reached.discard("")
 
 
 def forget_shapes(model: onnx.ModelProto, names: Collection[str]) -> None:
@@ -310,6 +283,9 @@ def insert_bounds(model: onnx.ModelProto, domain: str) -> bool:
     """Insert Bound nodes in place; return whether there are any."""
     lengths: dict[str, int] = {}
     inserted = False
+    kinds = {node.op_type for _, _, node in traversal.nodes(model)}
+    if kinds.isdisjoint(_CRASH) and not any(map(_propagates_values, kinds)):
+        return False
     for _, graph in traversal.graphs(model):  # lazily: inner graphs are those of the edited nodes
         if isinstance(graph, onnx.FunctionProto):
             lengths = {}  # its names are its own

@@ -12,44 +12,48 @@ from copy import deepcopy
 
 import onnx
 
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_named
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
+from onnx_spatial.model.traversal import Index, Place
+
+#: Domains whose types onnx infers.
+_INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 
 def renew_value_info(
-    model: onnx.ModelProto,
-    known: Mapping[traversal.Place, Mapping[str, onnx.TypeProto]],
-    lost: Mapping[traversal.Place, Collection[str]],
-    original: onnx.ModelProto,
+    model: Index,
+    known: Mapping[Place, Mapping[str, onnx.TypeProto]],
+    lost: Mapping[Place, Collection[str]],
+    original: Index,
 ) -> None:
     """Renew value_info in the main graph and its subgraphs, in place.
 
     Args:
-        model: the converted model.
+        model: the converted model, of which nothing but value_info and outputs is changed.
         known: types of the outputs of converted nodes, by the graph that contains them.
         lost: values that are gone, by the graph that contained them.
         original: the model before; only its values are declared.
     """
-    graphs = list(traversal.graphs(model))
-    for place, graph in graphs:
+    for place, graph in model.graphs:
         remove_named(graph.value_info, lost.get(place, ()))
     starts = {n for place, types in known.items() if place.function is None for n in types}
     if edited := {place.function for place in known if place.function is not None}:
         starts |= _outputs_of_calls(model, edited)
-    behind = shape_inference.downstream(model.graph, starts)
     symbols = shape_inference.symbols(model)
-    copy = strip_weights(model)
-    doubtful = _forget_shapes(copy, behind, starts)
+    copy = strip_weights(model.model)
+    doubtful = _doubtful_values(model, starts)
+    shape_inference.forget_shapes(copy, doubtful)
     for place, graph in traversal.graphs(copy):
         outputs = {v.name for v in graph.output} if isinstance(graph, onnx.GraphProto) else set()
         for name, known_type in known.get(place, {}).items():
             if place.function is None and name not in outputs and known_type.WhichOneof("value"):
                 graph.value_info.add(name=name).type.CopyFrom(known_type)
     inferred = shape_inference.infer(copy, lambda number, types: None)
-    doubtful &= {name for _, _, node in traversal.nodes(original) for name in node.output}
-    for (place, graph), (_, result) in zip(graphs, traversal.graphs(inferred), strict=False):
+    computed = (original.flow(graph).producers for _, graph in original.graphs)
+    doubtful.intersection_update(set().union(*computed))
+    for (place, graph), (_, result) in zip(model.graphs, traversal.graphs(inferred), strict=False):
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
             infos = (*result.value_info, *result.output)
             updated = {v.name: v.type for v in infos if v.name in doubtful}
@@ -61,58 +65,48 @@ def renew_value_info(
                 if has_rank and name in updated and not updated[name].tensor_type.HasField("shape"):
                     updated[name].CopyFrom(known_type)
             _declare_types(graph, updated, doubtful)
-            if graph is not model.graph:  # the declared outputs of the main graph are kept
+            if graph is not model.model.graph:  # the declared outputs of the main graph are kept
                 _correct_outputs(graph, updated)
-    _drop_in_functions(model, known)
+    _drop_in_functions(model.model, known)
 
 
-def _outputs_of_calls(model: onnx.ModelProto, functions: set[tuple[str, str, str]]) -> set[str]:
+def _outputs_of_calls(model: Index, functions: set[tuple[str, str, str]]) -> set[str]:
     """Return the outputs of the nodes that call one of `functions`, directly or not."""
-    outputs: dict[tuple[str, str], list[str]] = {}
-    callers: dict[tuple[str, str], set[tuple[str, str]]] = {}
-    for place, _, node in traversal.nodes(model):
-        operator = (node.domain, node.op_type)
-        outputs.setdefault(operator, []).extend(node.output)
-        if place.function is not None:
-            callers.setdefault(operator, set()).add(place.function[:2])
     callees = {(domain, name) for domain, name, _ in functions}
-    pending = list(callees)
+    outputs, pending = set[str](), list(callees)
     while pending:
-        new = callers.get(pending.pop(), set()) - callees
-        callees |= new
-        pending += new
-    return {name for callee in callees for name in outputs.get(callee, ())} - {""}
+        for position in model.kinds.get(pending.pop(), ()):
+            outputs.update(model.nodes[position].output)
+            function = model.place(position).function
+            caller = None if function is None else function[:2]
+            if caller is not None and caller not in callees:
+                callees.add(caller)
+                pending.append(caller)
+    return outputs - {""}
 
 
-def _forget_shapes(copy: onnx.ModelProto, behind: set[str], starts: set[str]) -> set[str]:
-    """Remove the declared shapes in `behind`, but not those of operators that onnx does not know.
-
-    Returns:
-        The values whose shapes were removed.
-    """
-    local = {(f.domain, f.name) for f in copy.functions}
+def _doubtful_values(model: Index, starts: set[str]) -> set[str]:
+    """Return `starts` and the values behind, but for those of operators that onnx does not know."""
+    local = {(f.domain, f.name) for f in model.model.functions}
     opaque = {
         name
-        for _, _, node in traversal.graph_nodes(traversal.Place(), copy.graph)
-        if node.domain
-        and not op_traits.is_standard(node)
-        and node.domain != "ai.onnx.ml"
-        and (node.domain, node.op_type) not in local
-        for name in node.output
+        for operator, positions in model.kinds.items()
+        if operator not in local and operator[0] not in _INFERRED
+        for position in positions
+        if model.place(position).function is None
+        for name in model.nodes[position].output
     }
-    doubtful = (behind - opaque) | starts
-    shape_inference.forget_shapes(copy, doubtful)
-    return doubtful
+    return (model.flow(model.model.graph).downstream(starts) - opaque) | starts
 
 
 def _drop_in_functions(
-    model: onnx.ModelProto, known: Mapping[traversal.Place, Mapping[str, onnx.TypeProto]]
+    model: onnx.ModelProto, known: Mapping[Place, Mapping[str, onnx.TypeProto]]
 ) -> None:
     """Drop value_info of functions (IR 10) behind converted nodes: it may differ between calls."""
     for function in model.functions:
         identity = (function.domain, function.name, function.overload)
         starts = {n for place, types in known.items() if place.function == identity for n in types}
-        remove_named(function.value_info, shape_inference.downstream(function, starts))
+        remove_named(function.value_info, traversal.Flow(function).downstream(starts))
 
 
 def _forget_names(known: onnx.TypeProto, symbols: set[str]) -> None:

@@ -6,7 +6,7 @@ the first code that looks at a file must survive whatever is in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -54,14 +54,11 @@ def check(model: onnx.ModelProto, name: str) -> None:
         _check_depth(model)
         _check_functions(model)
         own_types = {f.name for f in model.functions if op_traits.is_standard_domain(f.domain)}
-        for function in model.functions:
-            place = traversal.Place(_identity_of(function))
-            opset = _standard_opset(function.opset_import, place)
-            _Dataflow(place, opset, own_types).check_graph(function)
-        place = traversal.Place()
-        _Dataflow(place, _standard_opset(model.opset_import, place), own_types).check_graph(
-            model.graph
-        )
+        for graph in (*model.functions, model.graph):
+            is_function = isinstance(graph, onnx.FunctionProto)
+            place = traversal.Place(_identity_of(graph) if is_function else None)
+            opset = _standard_opset((graph if is_function else model).opset_import, place)
+            _Dataflow(place, opset, own_types).check_graph(graph)
     except _InvalidError as error:
         raise ModelFileError(f"{name}: {error}", code=Code.INVALID_GRAPH) from None
 
@@ -79,7 +76,8 @@ def _check_depth(model: onnx.ModelProto) -> None:
             raise _InvalidError(
                 f"graphs are nested more than {MAX_DEPTH} deep, which no file can hold"
             )
-        pending += ((g, depth + 1) for node in graph.node for _, g in traversal.subgraphs(node))
+        nodes = (node for node in graph.node if node.attribute)
+        pending += ((g, depth + 1) for node in nodes for _, g in traversal.subgraphs(node))
 
 
 def _identity_of(function: onnx.FunctionProto) -> Identity:
@@ -195,43 +193,50 @@ class _Dataflow:
         """Check one graph; return the names that it captures from its outer graphs.
 
         Raises:
-            _InvalidError: a value has no producer or two, or nodes form a cycle.
+            _InvalidError: a value has no producer or two, a standard node is not as its schema says, or
+                nodes form a cycle.
         """
+        nodes = list(graph.node)
         declared, results = _declared_names(graph, self._place)
-        produced = self._produced_names(graph, declared)
-        self._outer.append(declared | produced)
-        captured = set(results)
-        reads: list[set[str]] = []
-        for node in graph.node:
-            names = set(node.input)
-            form = (node.op_type, node.domain, len(node.input), len(node.output))
-            if node.attribute or "" in names or form not in self._legal or not all(node.output):
+        own = declared | self._produced_names(nodes, declared)
+        self._outer.append(own)
+        captured, done = set(results), declared - {""}
+        waiting: list[tuple[onnx.NodeProto, set[str]]] = []
+        for node in nodes:
+            inputs, outputs = node.input, node.output
+            plain = not node.attribute and all(outputs)
+            form = (node.op_type, node.domain, len(inputs), len(outputs))
+            if plain and form in self._legal and done.issuperset(inputs):
+                done.update(outputs)
+                continue
+            names = set(inputs)
+            if not plain or "" in names or form not in self._legal:
                 self._check_signature(node)
-                if not node.attribute and "" not in names and all(node.output):
+                if plain and "" not in names:
                     self._legal.add(form)
             names.discard("")
-            if not names <= self._outer[-1]:
+            if not names <= own:
                 for name in names:
                     if not self._is_visible(name):
                         raise _InvalidError(f"{self._locate(node)} reads {name!r}, {_NO_PRODUCER}")
-            if not node.attribute:
-                reads.append(names & produced)
-                captured |= names
-                continue
             subgraphs = list(traversal.subgraphs(node))
             if len({attribute for attribute, _ in subgraphs}) < len(subgraphs):
                 raise _InvalidError(f"{self._locate(node)} has two graphs of one name")
             for attribute, inner in subgraphs:
                 outside = self._place
-                self._place = outside.inside(traversal.step(node.op_type, node.output, attribute))
+                self._place = outside.inside(traversal.step(node.op_type, outputs, attribute))
                 names |= self.check_graph(inner)
                 self._place = outside
-            reads.append(names & produced)
             captured |= names
+            names &= own
+            if names <= done:
+                done.update(filter(None, outputs))
+            else:
+                waiting.append((node, names))
         for name in results:
             if not self._is_visible(name):
                 raise _InvalidError(f"{self._place} returns {name!r}, {_NO_PRODUCER}")
-        self._check_order(graph, reads)
+        self._check_order(waiting)
         return captured - self._outer.pop()
 
     def _check_signature(self, node: onnx.NodeProto) -> None:
@@ -276,9 +281,13 @@ class _Dataflow:
     def _locate(self, node: onnx.NodeProto) -> str:
         return f"{_named_node(node)} in {self._place}"
 
-    def _produced_names(self, graph: traversal.GraphLike, declared: set[str]) -> set[str]:
+    def _produced_names(self, nodes: Sequence[onnx.NodeProto], declared: set[str]) -> set[str]:
+        names = [name for node in nodes for name in node.output if name]
+        produced = set(names)
+        if len(produced) == len(names) and produced.isdisjoint(declared):
+            return produced
         producers: dict[str, onnx.NodeProto] = {}
-        for node in graph.node:
+        for node in nodes:
             for name in filter(None, node.output):
                 if name in producers or name in declared:
                     first = producers.get(name)
@@ -288,31 +297,28 @@ class _Dataflow:
                         f"{_named_node(node)}"
                     )
                 producers[name] = node
-        return set(producers)
+        raise AssertionError
 
     def _is_visible(self, name: str) -> bool:
         return any(name in names for names in reversed(self._outer))
 
-    def _check_order(self, graph: traversal.GraphLike, reads: list[set[str]]) -> None:
-        """Check that nodes, which may be listed in any order, form no cycle."""
-        done: set[str] = set()
-        pending = []
-        for node, names in zip(graph.node, reads, strict=True):
-            if names <= done:
-                done.update(node.output)
-            else:
-                pending.append((node, names))
-        if not pending:
+    def _check_order(self, waiting: Sequence[tuple[onnx.NodeProto, set[str]]]) -> None:
+        """Check that nodes, which may be listed in any order, form no cycle.
+
+        Args:
+            waiting: nodes in front of a node that they read, and the names that they read.
+        """
+        if not waiting:
             return
         try:
             traversal.sort_waiting(
-                [node for node, _ in pending], [names for _, names in pending]
+                [node for node, _ in waiting], [names for _, names in waiting]
             ).prepare()
         except CycleError as error:
             # Each reads a result of the next; the last repeats the first.
             cycle = error.args[1][:0:-1]
             first = cycle.index(min(cycle))
-            nodes = [pending[index][0] for index in (*cycle[first:], *cycle[:first])]
+            nodes = [waiting[index][0] for index in (*cycle[first:], *cycle[:first])]
             labels = _list_labels([*map(traversal.label, nodes)])
             raise _InvalidError(f"{self._locate(nodes[0])} is part of a cycle: {labels}") from None
 

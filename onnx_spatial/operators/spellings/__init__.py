@@ -58,6 +58,7 @@ OP_TYPES = frozenset(_READERS)
 
 #: Names that tf2onnx gives to nodes whose block_shape is not constant; only with three inputs.
 LEFTOVER_OP_TYPES = frozenset({"SpaceToDepth", "DepthToSpace"})
+LEFTOVER_INPUTS = 3
 
 #: Domains in which converters and exporters put these operators.
 DOMAINS = frozenset(
@@ -98,7 +99,11 @@ def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Tell whether a node has the name of one of the operators, in any domain."""
     if op_type in op_types(domain):
         return True
-    return op_type in LEFTOVER_OP_TYPES and domain in ("", "ai.onnx") and number_of_inputs == 3
+    return (
+        op_type in LEFTOVER_OP_TYPES
+        and domain in ("", "ai.onnx")
+        and (number_of_inputs == LEFTOVER_INPUTS)
+    )
 
 
 def read(node: NodeFacts) -> Call:
