@@ -1,7 +1,6 @@
-"""Measurements. They build models as the tests do."""
+"""Measurements. They build models as the tests do, whose folder pytest's `pythonpath` finds."""
 
 import sys
 from pathlib import Path
 
-# What pytest's `pythonpath` does.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

@@ -32,9 +32,6 @@ g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }
 FOREIGN = """<ir_version: 8, opset_import: ["" : 17, "somebody.else" : 1]>
 g (float[4] x) => (float[4] y) { y = somebody.else.Magic(x) }
 """
-RANDOM = """<ir_version: 8, opset_import: ["" : 17]>
-g (float[2,4] x) => (float[2,4] y) { y = RandomNormalLike(x) }
-"""
 SEQUENCE = """<ir_version: 8, opset_import: ["" : 17]>
 g (seq(float[2,4]) x, int64 i) => (float[2,4] y) { y = SequenceAt(x, i) }
 """

@@ -364,6 +364,3 @@ def test_a_step_summary_log_and_time_of_each_step(cli, monkeypatch, caplog):
     assert "converting" in shown.err and " s in all" in shown.err
     assert "chains of standard nodes that are spatial operators:" in shown.lines
     assert "not verified" in shown.lines
-
-
-LONG = "  output 'logits': 5610 of 5610 elements differ, by at most 1.2 of the largest value"

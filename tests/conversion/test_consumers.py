@@ -135,6 +135,3 @@ def test_places(name):
         consumers.agree(form, reference.agree(made, data, full_check=False), data)
     assert onnx_spatial.verify(made, form)
     assert ", ".join(dict.fromkeys(s.graph for s in plan(made).operators)) == places
-
-
-# Places

@@ -80,7 +80,7 @@ def test_each_is_taken_when_asked_for_and_exact(name):
     raise AssertionError(f"{name} took {taken} of 120 nodes")
 
 
-@settings(max_examples=100)
+@settings(max_examples=80)
 @given(case=graphs.graphs(*graphs.SPELLINGS))
 def test_the_cheapest_is_exact(case):
     graphs.check(case, convert(case.model))

@@ -179,18 +179,12 @@ a bias of other channels | float[N,2,H] x
     y = Shape(t) -->
     w = ConstantOfShape<value=float[1]{1}>(d) d = Constant<value_ints=[4,2,1]>()
     b = Constant<value_floats=[1.0,1.0,1.0]>() t = Conv(x, w, b) y = Shape(t)
-Gather beyond the end, not chosen
-    n = Size(x) r = Range(##0, n, ##1) p = Add(r, ##5) g = Gather(x, p) t = Less(r, ##0)
-    y = Where(t, g, x)
 Gather beyond the end, for its shape
     n = Size(x) r = Range(##0, n, ##1) p = Add(r, ##5) g = Gather(x, p) t = Shape(g)
     y = Reshape(x, t)
 one of many stored indices beyond the end
     l = ConstantOfShape<value=int64[1]{0}>(#69) i = Concat<axis=0>(l, #5) g = Gather(x, i)
     a = Shape(g) b = Sub(a, a) c = Shape(x) t = Add(b, c) y = Reshape(x, t)
-GatherND beyond the end, for its shape
-    i = Constant<value=int64[2,1]{0,5}>() g = GatherND(x, i) a = Shape(g) b = Sub(a, a)
-    c = Shape(x) t = Add(b, c) y = Reshape(x, t)
 If on a list
     n = Size(x) r = Range(##0, n, ##1) c = Equal(r, ##0) y = If(c)<
     then_branch = g() => (u) { u = Identity(x) }, else_branch = h() => (v) { v = Identity(x) }>

@@ -45,19 +45,21 @@ def proven(body: str) -> dict[str, str | None]:
     return {part.output: proof.scope for part, proof in prove(original, converted).parts}
 
 
-def test_equal_replacements_are_proven():
-    body = lowered(1, "x", "y1") + lowered(2, "z", "y2")
-    assert proven(body) == {"y1": "all sizes", "y2": "all sizes"}
-
-
-def test_other_output_of_the_same_nodes():
-    body = rotated(1, "x", "y1", "other1") + rotated(2, "z", "other2", "y2")
-    assert proven(body) == {"y1": "all sizes", "y2": None}
-
-
-def test_constant_that_the_caller_may_replace():
-    body = lowered(1, "x", "y1") + lowered(2, "z", "y2", "k")
-    assert proven(body) == {"y1": "all sizes"}  # y2 is in no part
+@pytest.mark.parametrize(
+    ("body", "scopes"),
+    [
+        (lowered(1, "x", "y1") + lowered(2, "z", "y2"), {"y1": "all sizes", "y2": "all sizes"}),
+        # Other outputs of the same nodes.
+        (
+            rotated(1, "x", "y1", "other1") + rotated(2, "z", "other2", "y2"),
+            {"y1": "all sizes", "y2": None},
+        ),
+        # By a constant that the caller may replace: y2 is in no part.
+        (lowered(1, "x", "y1") + lowered(2, "z", "y2", "k"), {"y1": "all sizes"}),
+    ],
+)
+def test_replacements_that_are_equal_or_look_so(body, scopes):
+    assert proven(body) == scopes
 
 
 LAYERS = 12

@@ -121,9 +121,6 @@ def test_tensors_that_lie_in_another_file_or_are_broken_are_not_known():
     assert [scope.value(n) for n in "ebs"] == [None] * 3
 
 
-LONGEST = shape_inference.MAX_SIZES
-
-
 # Shape inference
 
 LONGEST = shape_inference.MAX_SIZES

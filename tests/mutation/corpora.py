@@ -140,7 +140,7 @@ def draw(kind: str, number: int) -> Pair | None:
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Mistakes that are tried before a model is given up, and inputs on which one is run.
-TRIES, INPUTS = 8, 24
+TRIES, INPUTS = 40, 24
 #: Draws of a place for a mistake, most of which have none.
 DRAWS = 200
 #: The conversion of an original with other parameters, beside the mistakes in a conversion.
@@ -270,7 +270,7 @@ class Form:
         options = {"prefer": self.lowering, "fuse": self.fuse}
         return onnx_spatial.convert(model, verify=False, **options).model
 
-    def mutants(self, kind: str, seed: int) -> Iterator[Pair]:
+    def mutants(self, kind: str, seed: float) -> Iterator[Pair]:
         """Draw mutants of one kind, those of misread parameters from the original."""
         right, rng = _right(self), Random(f"{kind} {self} {seed}")
         seen = {right.SerializeToString(deterministic=True)}
@@ -314,46 +314,26 @@ def _judge(form: Form) -> subjects.Judge:
     return subjects.Judge(form.original, feeds, exact)
 
 
-def forms(names: Iterable[str] = subjects.NAMES) -> Iterator[Form]:
-    """Yield subjects in every form that makes a model of its own."""
-    for subject in names:
-        seen = set()
-        ways = WAYS[:1] if subject in subjects.NETS else WAYS
-        for form in (Form(subject, *way) for way in ways):
-            try:
-                data = _right(form).SerializeToString(deterministic=True)
-            except SpatialError:
-                continue  # a lowering that does not take it
-            if data not in seen:
-                seen.add(data)
-                yield form
-
-
-#: Each mutant of a net is drawn from one of so many parts of its forms and kinds.
-PARTS = 24
-
-
 def mutants(wanted: Wanted) -> Iterator[Task]:
     """Break conversions of models/, small models and cells of the grid, in turn."""
-    nets = [
-        [partial(mutant, name, part, PARTS, wanted.seed) for part in range(PARTS)]
-        for name in subjects.NAMES
-    ]
     names = Random(wanted.seed).sample(subjects.CELLS, len(subjects.CELLS))
-    cells = [partial(mutant, name, 0, 1, wanted.seed) for name in names]
+    nets = ([partial(mutant, name, n, wanted.seed) for n in range(24)] for name in subjects.NAMES)
+    cells = [partial(mutant, name, 0, wanted.seed) for name in names]
     yield from _in_turn(*nets, *(cells[number::5] for number in range(5)))
 
 
-def mutant(subject: str, part: int, parts: int, seed: int) -> Iterator[Pair]:
-    """Draw a mutant of a subject that gives other numbers, from a part of its forms and kinds."""
-    drawn = [(form, kind) for form in forms([subject]) for kind in MISTAKES]
-    Random(f"{subject} {seed}").shuffle(drawn)
-    tried = (pair for form, kind in drawn[part::parts] for pair in _tries(form, kind, seed))
-    yield from itertools.islice((p for p in tried if (p.wrong() or "").startswith("silent")), 1)
-
-
-def _tries(form: Form, kind: str, seed: int) -> Iterator[Pair]:
-    return itertools.islice(form.mutants(kind, seed), TRIES)
+def mutant(subject: str, number: int, seed: int) -> Iterator[Pair]:
+    """Draw a mutant of a subject, converted in any way, that gives other numbers."""
+    rng = Random(f"{subject} {number} {seed}")
+    for _ in range(TRIES):
+        form = Form(subject, *rng.choice(WAYS[:1] if subject in subjects.NETS else WAYS))
+        try:
+            drawn = [*itertools.islice(form.mutants(rng.choice(MISTAKES), rng.random()), 1)]
+        except SpatialError:
+            continue  # a lowering that does not take it
+        if any((pair.wrong() or "").startswith("silent") for pair in drawn):
+            yield from drawn
+            return
 
 
 # ---------------------------------------------------------------- wrong on purpose
@@ -363,7 +343,7 @@ def wrong(wanted: Wanted) -> Iterator[Task]:
     """Draw mutants of nets, models by hand and models wrong for rare sizes, in turn."""
     numbers = Random(wanted.seed).sample(range(len(wrong_models.WRONG)), len(wrong_models.WRONG))
     yield from _in_turn(
-        (partial(mutant, name, 0, 1, wanted.seed) for name in subjects.NETS),
+        (partial(mutant, name, 0, wanted.seed) for name in subjects.NETS),
         (partial(written, number) for number in numbers),
         (partial(rare, 1000 * wanted.seed + number) for number in range(560)),
     )

@@ -191,11 +191,12 @@ def model_of(sample: Sample, *, known: bool) -> onnx.ModelProto:
 
 @everyone
 @pytest.mark.parametrize("mode", ["lower", "function", "custom-op"])
-def test_every_mode_is_verified(kind, mode):
-    for sample, _ in samples(kind)[:1]:
+def test_every_mode_is_proven(kind, mode):
+    """By the operator's index map, which has to be what the nodes of its lowering compute."""
+    for sample, _ in samples(kind)[: 4 if mode == "lower" else 1]:
         given = graphs.retyped(Random(0), sample, ["float32"])
         for known in (True, False):
             done = onnx_spatial.convert(model_of(given, known=known), mode=mode)
-            assert done.verification is not None
-            assert done.verification.status == "passed", f"{sample}: {done.verification.message}"
-            assert done.verification.operators[0].ran
+            found = done.verification
+            assert found is not None and found.operators[0].ran
+            assert found.evidence == "proven", f"{sample}: {found.message}"

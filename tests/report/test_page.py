@@ -213,9 +213,6 @@ def test_chains_that_were_rewritten_are_operators_with_their_proofs(chains):
         assert operator.proven == "these sizes"
     results = chains.verification.operators
     assert [each.assumptions for each in chains.operators] == [r.assumptions for r in results]
-
-
-def test_what_is_not_verified_is_not_proven():
     done = onnx_spatial.optimize(chain_models.six_dims(), verify=False)
     assert [(each.proven, each.assumptions) for each in done.operators] == [(None, ())] * 2
 

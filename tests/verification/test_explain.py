@@ -181,18 +181,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", [*WRONG, "without parts"])
 def test_verify_saves_what_reproduces(tmp_path: Path, capsys: Any, name: str) -> None:
-    original, wrong = WRONG[name]
-    result = verify(original, wrong, reproducer=tmp_path)
-    assert result.status == "failed"
-    assert reproduce(result, capsys)[0]
-
-
-def test_without_parts_the_whole_models_are_saved(tmp_path: Path, capsys: Any) -> None:
-    original, wrong = WRONG["does not run"]
-    result = verify(original, wrong, reproducer=tmp_path, outputs_only=True)
-    assert result.first_difference is not None and result.first_difference.kind == "model"
+    whole = name == "without parts"
+    original, wrong = WRONG["does not run" if whole else name]
+    result = verify(original, wrong, reproducer=tmp_path, outputs_only=whole)
+    assert result.status == "failed" and result.first_difference is not None
+    assert not whole or result.first_difference.kind == "model"
     assert reproduce(result, capsys)[0]
 
 

@@ -10,7 +10,6 @@ from adapter import verify
 from building import one_node
 from definitions import space_to_batch
 from onnx import TensorProto
-from onnx.helper import make_graph, make_node, make_opsetid
 from parsing import model
 from running import same_bits
 
@@ -120,29 +119,6 @@ def test_strings_may_be_fed_beside_them() -> None:
     given = Session(model(text, 21, 10).SerializeToString()).run({"x": x, "s": s})
     assert list(given["t"]) == list(s)
     np.testing.assert_array_equal(given["y"], x.astype(np.float32))
-
-
-def test_an_optional_that_is_empty_is_a_value_as_any_other() -> None:
-    kind = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
-    optional = onnx.helper.make_optional_type_proto(kind)
-    y, o, p = (onnx.helper.make_value_info(name, optional) for name in "yop")
-    branches = {
-        "then_branch": ([make_node("Optional", [], ["o"], type=kind)], o),
-        "else_branch": (
-            [
-                make_node("Constant", [], ["x"], value_floats=[1.0, 2.0]),
-                make_node("Optional", ["x"], ["p"]),
-            ],
-            p,
-        ),
-    }
-    graphs = {n: make_graph(nodes, n, [], [out]) for n, (nodes, out) in branches.items()}
-    c = onnx.helper.make_tensor_value_info("c", TensorProto.BOOL, [])
-    graph = make_graph([make_node("If", ["c"], ["y"], **graphs)], "g", [c], [y])
-    whole = onnx.helper.make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)
-    original = Original(reader.read(whole)).open()
-    assert original.run({"c": np.array(True)}) == {"y": None}
-    np.testing.assert_array_equal(original.run({"c": np.array(False)})["y"], [1, 2])
 
 
 KINDS = ("session", "evaluator")
