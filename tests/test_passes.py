@@ -174,6 +174,16 @@ def test_external_tensors_stay_in_their_files(tmp_path):
     assert running.same_bits(y, EXPECTED + 3)
 
 
+def test_external_tensors_of_two_folders_are_read_when_the_result_is_verified(tmp_path):
+    model, other = (ir.load(with_weight(tmp_path / folder)) for folder in "ab")
+    weight = other.graph.initializers["weight"].const_value
+    model.graph.initializers["weight"].const_value = weight
+    result = onnx_spatial.convert(model)
+    assert result.verification.evidence == "proven", result.verification.message
+    assert not any("cannot be run" in problem for problem in result.verification.problems)
+    assert result.ir_model.graph.initializers["weight"].const_value is weight
+
+
 def test_what_onnx_ir_cannot_hold_or_serialize_is_one_clear_line():
     proto = spatial()
     value = proto.graph.value_info.add(name="map")
