@@ -57,16 +57,13 @@ from onnx_spatial.lowering.request import (
 from onnx_spatial.operators import ExtractPatches, Layout, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
 
-#: The most Slices of one operator.
+#: The most Slices of one operator, and the most outputs of a Split.
 MAX_SLICES = 256
 
 # 1. Planes
 
 #: Bytes of the elements that onnxruntime transposes in tiles.
 _FAST = (1, 2, 4)
-
-#: The most phases of a stride: outputs of a Split.
-_MOST_PHASES = 16
 
 
 def planes(request: Request, emit: Emitter) -> ir.Value:
@@ -138,7 +135,7 @@ def _pad_planes(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Wi
 
 def _splits_phases(op: ExtractPatches) -> bool:
     """Tell whether the last axis is split into the phases of its stride."""
-    return op.kernel[-1] > 1 and 1 < op.strides[-1] <= _MOST_PHASES
+    return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_SLICES
 
 
 def _leading_axes(op: ExtractPatches, w: Windows) -> list[Size]:
