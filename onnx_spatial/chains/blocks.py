@@ -121,33 +121,27 @@ def _check_crop(case: Case, left: Polynomial, size: Polynomial) -> None:
 
 def read_blocks(chain: ChainMap, access: Access) -> Iterator[Blocks]:
     """Yield the operators that a form may be, with pads by the dims of the chain's values."""
-    seen = set[Blocks]()
-    for found in _block_operators(access):
-        try:
-            begins, ends = (
-                tuple(name_sizes(p, chain.dims) for p in amounts)
-                for amounts in (found.begins, found.ends)
-            )
-        except UnnamedError:
-            continue
-        named = replace(found, begins=begins, ends=ends)
-        if named not in seen and all((p.constant or 0) >= 0 for p in (*begins, *ends)):
-            seen.add(named)
-            yield named
-
-
-def _block_operators(access: Access) -> Iterator[Blocks]:
-    rank = len(access.dims[OUT])
+    rank, inverse, seen = len(access.dims[OUT]), access.swapped(), set[Blocks]()
     if rank != len(access.dims[IN]):
         return
-    inverse = access.swapped()
     for batch, images in itertools.product(range(rank), repeat=2):
         for found in (
             _read_kind(SpaceToBatch, access, images, batch),
             _read_kind(BatchToSpace, inverse, batch, images),
         ):
-            if found is not None and max(found.block, default=1) > 1:
-                yield found
+            if found is None or max(found.block, default=1) == 1:
+                continue
+            try:
+                begins, ends = (
+                    tuple(name_sizes(p, chain.dims) for p in amounts)
+                    for amounts in (found.begins, found.ends)
+                )
+            except UnnamedError:
+                continue
+            named = replace(found, begins=begins, ends=ends)
+            if named not in seen and all((p.constant or 0) >= 0 for p in (*begins, *ends)):
+                seen.add(named)
+                yield named
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path as FilePath
+from typing import Any, Self
 
+import numpy as np
 import onnx
 
 from onnx_spatial import analysis
@@ -49,7 +51,7 @@ from onnx_spatial.maps.values import MAX_PLACES
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.operators import Arithmetic
+from onnx_spatial.operators import Arithmetic, Dim
 from onnx_spatial.operators.operator import Size
 
 
@@ -213,8 +215,38 @@ class GraphScope:
         return shape_inference.element_type(self.scope.type(name)) or 0
 
 
+@dataclass(frozen=True)
+class NodeChain:
+    """A chain of standard nodes that moves data.
+
+    Attributes:
+        place: the graph that holds it.
+        source: name of the data.
+        output: name of the result.
+        nodes: its nodes, in order; others compute their parameters.
+        element_type: ONNX element type of the data; 0 if it is unknown.
+        input_shape, output_shape: as far as they are known.
+    """
+
+    place: traversal.Place
+    source: str
+    output: str
+    nodes: tuple[onnx.NodeProto, ...]
+    element_type: int = 0
+    input_shape: tuple[Dim, ...] | None = None
+    output_shape: tuple[Dim, ...] | None = None
+
+    @classmethod
+    def of(cls, graph: GraphScope, path: Path, **facts: Any) -> Self:
+        """Return a path as a chain, with what else is known of it."""
+        source, output = path.values[0], path.values[-1]
+        shapes = graph.dims(source), graph.dims(output)
+        kind = graph.element_type(source)
+        return cls(graph.place, source, output, tuple(path.nodes), kind, *shapes, **facts)
+
+
 def graph_scopes(
-    proto: onnx.ModelProto, known: analysis.Analysis, folder: FilePath | None
+    proto: onnx.ModelProto, known: analysis.Analysis | None, folder: FilePath | None
 ) -> list[GraphScope]:
     """Return what is known of the values of each graph, in the order of `traversal.graphs`.
 
@@ -222,9 +254,10 @@ def graph_scopes(
 
     Args:
         proto: the model; it is not changed.
-        known: its named spatial operators, and what is known of its values.
+        known: its named spatial operators, and what is known of its values; None: it has none.
         folder: where external data lies.
     """
+    known = analysis.Analysis(proto, (), folder) if known is None else known
     names = shape_inference.symbols(traversal.Index(proto))
     weights = Weights(proto, folder)
     return [
@@ -277,15 +310,16 @@ class ChainMap:
         nodes = [*self._nodes, *self._follow_parameters(read, inner)]
         if any(attribute.ref_attr_name for node in nodes for attribute in node.attribute):
             raise UndecidedError("an attribute is that of a function")
-        self._maps = GraphMaps(
-            *(case, nodes, self._inputs, self._constants, {}, one_hot.rule),
-            opset=graph.scope.opset,
-            legal=True,
-        )
+        self._maps = self._maps_of(nodes)
         # Dims are named by values that stay: not by inner ones of another chain, which may go.
         for name in self._followed:
             self._name_dims(name, self._maps.value(name).dims)
         self._name_dims(self.source, self.x.dims)
+
+    def _maps_of(self, nodes: Sequence[onnx.NodeProto]) -> GraphMaps:
+        opset, rule = self._graph.scope.opset, one_hot.rule
+        values = self._inputs, self._constants
+        return GraphMaps(self._case, nodes, *values, {}, rule, opset=opset, legal=True)
 
     def _name_dims(self, name: str, dims: Sequence[Polynomial]) -> None:
         """Name the symbols that are dims of a value by this value."""
@@ -336,16 +370,7 @@ class ChainMap:
             return known
         try:
             nodes = self._follow_parameters([name], ())
-            maps = GraphMaps(
-                self._case,
-                nodes,
-                self._inputs,
-                self._constants,
-                {},
-                opset=self._graph.scope.opset,
-                legal=True,
-            )
-            followed = maps.value(name).dims
+            followed = self._maps_of(nodes).value(name).dims
         except UndecidedError:
             return known
         return [a if a.constant is not None else b for a, b in zip(known, followed, strict=True)]
@@ -387,7 +412,7 @@ class ChainMap:
             seen.add(name)
             value = self._graph.table(name)
             if value is not None:
-                self._constants[name] = partial(_same_value, value)
+                self._constants[name] = partial(np.asarray, value)
                 continue
             node = self._graph.scope.producer(name)
             if name in measured and not self._is_followed(name) and self._is_data(name):
@@ -415,10 +440,6 @@ class ChainMap:
         computed = node is not None and op_traits.is_standard(node) and node.op_type in RULES
         small = dims is not None and len(dims) <= 2
         return not (computed and small and self._graph.element_type(name) in WHOLE)
-
-
-def _same_value(value: Array) -> Array:
-    return value
 
 
 def _moving_alone(step: Step) -> tuple[onnx.NodeProto]:

@@ -20,7 +20,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain as flatten
-from itertools import pairwise
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,14 +28,14 @@ import onnx_ir as ir
 
 from onnx_spatial import analysis
 from onnx_spatial.chains.blocks import Blocks, find_blocks, paths_of_blocks
-from onnx_spatial.chains.chain_map import GraphScope, ValueDim, compute_size, graph_scopes
+from onnx_spatial.chains.chain_map import NodeChain, ValueDim, compute_size, graph_scopes
 from onnx_spatial.chains.movements import Movement
 from onnx_spatial.chains.one_hot import find_one_hot
 from onnx_spatial.chains.patches import Patches, find_patches, paths_of_patches
-from onnx_spatial.chains.paths import MOVING, DataGraph, Path
+from onnx_spatial.chains.paths import MOVING, DataGraph
 from onnx_spatial.chains.pricing import TYPICAL, estimate_dims
-from onnx_spatial.chains.reading import MODEL_SECONDS, limit_of
-from onnx_spatial.lowering.emitter import Emitter, Size, Tensor, pad
+from onnx_spatial.chains.reading import MODEL_SECONDS, limit_of, parts_in_order
+from onnx_spatial.lowering.emitter import Emitter, Part, Size, Tensor, pad
 from onnx_spatial.maps.facts import Budget
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import new_nodes, patch_proto
@@ -55,30 +54,17 @@ _PATCHES = {2: "ExtractImagePatches", 3: "ExtractVolumePatches"}
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(NodeChain):
     """A chain of standard nodes that is a spatial operator.
 
     Attributes:
-        place: the graph that holds it.
-        source: name of the data.
-        output: name of the result.
-        nodes: the nodes that move the data, in order; others compute their parameters.
         blocks: the operator; None if it is `patches`.
-        element_type: ONNX element type of the data; 0 if it is unknown.
-        input_shape, output_shape: as far as they are known.
         patches: the operator, if the chain is patches.
         one_hot: whether a one-hot Conv moves the data.
         cost: estimated microseconds of the nodes in a run, if the operator alone may be faster.
     """
 
-    place: traversal.Place
-    source: str
-    output: str
-    nodes: tuple[onnx.NodeProto, ...]
-    blocks: Blocks | None
-    element_type: int = 0
-    input_shape: tuple[Dim, ...] | None = None
-    output_shape: tuple[Dim, ...] | None = None
+    blocks: Blocks | None = None
     patches: Patches | None = None
     one_hot: bool = False
     cost: float = 0.0
@@ -114,8 +100,6 @@ def list_chains(
         graphs.append((place, data, paths_of_blocks(data), paths_of_patches(data)))
     if not any(of_blocks or of_patches for *_, of_blocks, of_patches in graphs):
         return []
-    if operators is None:
-        operators = analysis.Analysis(proto, (), folder)
     scopes = graph_scopes(proto, operators, folder)
     chains: list[Chain] = []
     budget = Budget(_MODEL_STEPS, MODEL_SECONDS)
@@ -127,22 +111,15 @@ def list_chains(
                 break
             share = Budget(_PATH_STEPS, within=budget)
             for part, blocks in find_blocks(known, path, share):
-                of_graph.setdefault(
-                    part.values[-1], replace(_list_chain(known, part), blocks=blocks)
-                )
+                of_graph.setdefault(part.values[-1], Chain.of(known, part, blocks=blocks))
             if share.is_exhausted and notes is not None:
                 steps = _MODEL_STEPS if budget.is_exhausted else _PATH_STEPS
                 limit = limit_of(budget, steps)
                 between = f"between {path.values[0]!r} and {path.values[-1]!r} in {place}"
                 notes.append(f"the search for chains stopped after {limit}, {between}")
         patches = [
-            replace(
-                _list_chain(known, found.path),
-                patches=found.patches,
-                one_hot=found.one_hot,
-                cost=found.cost,
-            )
-            for found in find_patches(known, data, of_patches, budget)
+            Chain.of(known, part, patches=found, one_hot=one_hot, cost=cost)
+            for part, found, one_hot, cost in find_patches(known, data, of_patches, budget)
         ]
         chains += _without_overlaps(list(of_graph.values()), patches)
     return chains
@@ -169,13 +146,6 @@ def _without_overlaps(blocks: list[Chain], patches: list[Chain]) -> list[Chain]:
             kept.append(chain)
             blocks = others
     return [*blocks, *kept]
-
-
-def _list_chain(graph: GraphScope, path: Path) -> Chain:
-    """Return a part of a path as a chain."""
-    source, output = path.values[0], path.values[-1]
-    types = graph.element_type(source), graph.dims(source), graph.dims(output)
-    return Chain(graph.place, source, output, tuple(path.nodes), None, *types)
 
 
 # Operators in the place of chains
@@ -299,13 +269,8 @@ def _draft_movement(
 
 def _take_parts(emit: Emitter, value: ir.Value, chain: Movement) -> ir.Value:
     """Emit a Slice that takes the parts of the data that a chain reads."""
-    dims = list(estimate_dims(chain.input_shape, TYPICAL) or ())
-    x = emit.tensor(value, dims)
-    for each in chain.selections:
-        dims[each.axis] = each.size
-    starts = [each.start for each in chain.selections]
-    ends = [each.start + each.size for each in chain.selections]
-    return emit.slice(x, [each.axis for each in chain.selections], starts, ends, dims).value
+    x = emit.tensor(value, estimate_dims(chain.input_shape or (), TYPICAL))
+    return emit.slice(x, {s.axis: Part(s.start, s.size) for s in chain.selections}).value
 
 
 def _draft_chain(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:
@@ -361,10 +326,8 @@ def write_patches(
         shape: of the data, as far as it is known.
         element_type: ONNX element type of the data; 0 if it is unknown.
     """
-    op, value = patches.operator, source
+    op, value = patches.operator, _emit_transpose(emit, source, patches.before)
     known: list[Dim] = [shape[axis] for axis in patches.before]
-    if list(patches.before) != sorted(patches.before):
-        value = emit.op("Transpose", value, perm=list(patches.before))
     pads = dict(zip(op.spatial_axes, patches.pads, strict=True))
     if any(map(any, patches.pads)):
         types = frozenset({element_type}) if element_type else frozenset[int]()
@@ -404,10 +367,9 @@ def _arrange_digits(
     """Emit the nodes that bring the digits of the operator's output into the order of the result."""
     op, order = patches.operator, patches.order
     axes = [tuple(d for d in axis if d in order) for axis in patches.digits]
-    parts = _parts_in_order(axes, order)
+    parts = parts_in_order(axes, order)
     if parts == list(patches.groups) and len(parts) == len(axes):
-        perm = [axes.index(part) for part in parts]
-        return value if perm == sorted(perm) else emit.op("Transpose", value, perm=perm)
+        return _emit_transpose(emit, value, [axes.index(part) for part in parts])
     dims = _dims_of(emit, value, op.output_shape(image))
     size: dict[int, Size] = {
         axis[0]: d for axis, d in zip(axes, dims, strict=True) if len(axis) == 1
@@ -437,18 +399,6 @@ def _emit_reshape(emit: Emitter, x: Tensor, dims: Sequence[Size]) -> Tensor:
     if entries.count(-1) != 1:
         return emit.reshape(x, dims)
     return emit.tensor(emit.reshape_to(x.value, entries), dims)
-
-
-def _parts_in_order(axes: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the longest parts of axes that follow each other in an order of their digits."""
-    following = {a: b for axis in axes for a, b in pairwise(axis)}
-    parts: list[tuple[int, ...]] = []
-    for digit in order:
-        if parts and following.get(parts[-1][-1]) == digit:
-            parts[-1] += (digit,)
-        else:
-            parts.append((digit,))
-    return parts
 
 
 def _split_axis(axis: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

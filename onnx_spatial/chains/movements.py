@@ -6,7 +6,7 @@
    another. A constant rest is a part of an axis.
 2. The price of its lowering is compared with that of the nodes that go with the chain (`pricing`). It is
    listed if it pays, or if a tensor of it exceeds the rank limit, and is proven to be the Rearrange for
-   all sizes. What cannot pay is not read at all: nets are full of Reshapes beside single Transposes.
+   all sizes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path as FilePath
 
 import onnx
 
 from onnx_spatial import analysis
-from onnx_spatial.chains.chain_map import ChainMap, DividedSizes, GraphScope, graph_scopes
+from onnx_spatial.chains.chain_map import (
+    ChainMap,
+    DividedSizes,
+    GraphScope,
+    NodeChain,
+    graph_scopes,
+)
 from onnx_spatial.chains.paths import MOVING, REORDERING, SELECTING, DataGraph, Path, Step
 from onnx_spatial.chains.pricing import (
     SMALL,
@@ -39,6 +44,7 @@ from onnx_spatial.chains.reading import (
     Division,
     Readings,
     limit_of,
+    parts_in_order,
     stack_digits,
 )
 from onnx_spatial.errors import OperatorError
@@ -48,7 +54,7 @@ from onnx_spatial.maps.facts import Budget
 from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, product
 from onnx_spatial.maps.tensor import Tensor, moved
 from onnx_spatial.model import traversal
-from onnx_spatial.operators import Dim, Rearrange
+from onnx_spatial.operators import Rearrange
 
 
 @dataclass(frozen=True)
@@ -117,15 +123,9 @@ def read_rearrange(access: Access) -> Iterator[SlicedRearrange]:
 
 def _assemble_rearrange(inputs: list[list[Digit]], outputs: list[list[Digit]]) -> Rearrange | None:
     """Return the operator with neighbouring factors merged; None if a size does not follow."""
-    follower = {a: b for axis in outputs for a, b in pairwise(axis)}
     sizes, splits, number = list[int](), list[int](), dict[Digit, int]()
     for axis in inputs:
-        merged: list[list[Digit]] = []
-        for digit in axis:
-            if merged and follower.get(merged[-1][-1]) == digit:
-                merged[-1].append(digit)
-            else:
-                merged.append([digit])
+        merged = parts_in_order(outputs, axis)
         for group in merged:
             size = 1
             for digit in group:
@@ -152,19 +152,13 @@ _MAX_PARTS = 12
 
 
 @dataclass(frozen=True)
-class Movement:
+class Movement(NodeChain):
     """A chain of standard nodes that only moves data.
 
     Attributes:
-        place: the graph that holds it.
-        source: name of the data.
-        output: name of the result.
-        nodes: the nodes of the chain, in order; others compute their parameters.
         operator: the Rearrange that it is, behind which the functions of the chain stand; None if it
             stays.
         selections: the parts of axes of the data that the operator reads.
-        element_type: ONNX element type of the data; 0 if it is unknown.
-        input_shape, output_shape: as far as they are known.
         before_us: estimated time of the nodes that nobody needs without the chain.
         after_us: the same of the nodes in their place.
         freed: number of the nodes that nobody needs without the chain.
@@ -172,15 +166,8 @@ class Movement:
         reason: why it stays.
     """
 
-    place: traversal.Place
-    source: str
-    output: str
-    nodes: tuple[onnx.NodeProto, ...]
     operator: Rearrange | None = None
     selections: tuple[Selection, ...] = ()
-    element_type: int = 0
-    input_shape: tuple[Dim, ...] | None = None
-    output_shape: tuple[Dim, ...] | None = None
     before_us: float | None = None
     after_us: float | None = None
     freed: int = 0
@@ -234,16 +221,14 @@ def find_movements(
         moves = DataGraph(graph, local)
         admits = partial(_admits_step, moves, frozenset(taken.get(place, ())), max_rank is not None)
         every = filter(None, map(_trim_functions, moves.longest_paths(admits)))
-        graphs.append((place, moves, list({path.values[-1]: path for path in every}.values())))
-    if not any(_may_pay(path, max_rank) for _, _, paths in graphs for path in paths):
+        graphs.append((moves, list({path.values[-1]: path for path in every}.values())))
+    if not any(_may_pay(path, max_rank) for _, paths in graphs for path in paths):
         return []
-    if operators is None:
-        operators = analysis.Analysis(proto, (), folder)
     scopes = graph_scopes(proto, operators, folder)
     budget = Budget(_MODEL_STEPS, MODEL_SECONDS)
     movements: list[Movement] = []
-    for (place, moves, paths), scope in zip(graphs, scopes, strict=True):
-        search = _Search(place, moves, scope, max_rank, budget)
+    for (moves, paths), scope in zip(graphs, scopes, strict=True):
+        search = _Search(moves, scope, max_rank, budget)
         found = (search.best_part(path) for path in paths if _may_pay(path, max_rank))
         # Paths that part behind a chain have it in common.
         movements += search.without_shared({m.output: m for m in found if m is not None})
@@ -294,13 +279,12 @@ class _Search:
 
     def __init__(
         self,
-        place: traversal.Place,
         moves: DataGraph,
         graph: GraphScope,
         max_rank: int | None,
         budget: Budget,
     ) -> None:
-        self._place, self._moves, self._graph = place, moves, graph
+        self._moves, self._graph = moves, graph
         self._max_rank, self._budget = max_rank, budget
         self._readings = Readings(graph, budget)
         self._unpaid = set[tuple[object, ...]]()
@@ -313,7 +297,7 @@ class _Search:
             parts = (self._price_once(part) for part in self._list_parts(path))
             best = next((part for part in parts if part is not None), None)
             return best or (self._bounded_path(path, ends[0]) if ends else None)
-        listed = replace(self._list_movement(path), required=True)
+        listed = Movement.of(self._graph, path, required=True)
         reasons: list[str] = []
         for part in self._list_parts(path):
             if set(part.values[1:-1]) >= {path.values[i] for i in beyond}:
@@ -351,7 +335,7 @@ class _Search:
         """Return a path that stays because its first or last value exceeds the rank limit."""
         name = path.values[end]
         reason = f"its {'output' if end else 'input'} {name!r} has rank {self._rank_of(name)}"
-        return replace(self._list_movement(path), required=True, reason=reason)
+        return Movement.of(self._graph, path, required=True, reason=reason)
 
     def _beyond_rank(self, path: Path) -> list[int]:
         """Return the positions of the values of a path that exceed the rank limit."""
@@ -383,18 +367,6 @@ class _Search:
                 return
             yield part
 
-    def _list_movement(self, path: Path) -> Movement:
-        source, output = path.values[0], path.values[-1]
-        return Movement(
-            self._place,
-            source,
-            output,
-            tuple(path.nodes),
-            element_type=self._graph.element_type(source),
-            input_shape=self._graph.dims(source),
-            output_shape=self._graph.dims(output),
-        )
-
     # Prices
 
     def _price_once(self, path: Path) -> Movement | None:
@@ -424,18 +396,11 @@ class _Search:
         return name if value is None or value.size > 64 else (value.dtype.str, value.tobytes())
 
     def _priced_anew(self, path: Path) -> Movement | None:
-        listed = self._list_movement(path)
+        listed = Movement.of(self._graph, path)
         if listed.input_shape is None or not listed.element_type or not _may_pay(path, None):
             return None
         gone = self._moves.freed_nodes(path)
-        dims = {name: estimate_dims(self._graph.dims(name), TYPICAL) for name in path.values}
         prices = self._prices_of(listed)
-        before, freed = prices.price_removed(path, gone, dims)
-        is_open = None in dims.values() or self._may_be_identity(path)
-        if not is_open:
-            least, count = prices.least_price(path, dims)
-            if not is_worthwhile(before, least, freed, count):
-                return None
         reading = self._read_rearrange(path)
         if reading is None:
             return None
@@ -465,7 +430,7 @@ class _Search:
 
     def _fit_rank(self, path: Path) -> Movement:
         """Return a part, rewritten within the rank limit, or with the reason why it cannot be."""
-        listed = replace(self._list_movement(path), required=True)
+        listed = Movement.of(self._graph, path, required=True)
         if listed.input_shape is None:
             return replace(listed, reason=f"the rank of its input {listed.source!r} is unknown")
         if not listed.element_type:
@@ -489,13 +454,11 @@ class _Search:
 
     def _read_rearrange(self, path: Path) -> _Reading | None:
         """Return the Rearrange that a path may be."""
-        dims = self._graph.dims(path.values[0])
+        dims = self._graph.dims(path.values[0]) or ()
 
         def read(chain: ChainMap, form: Access) -> Iterator[_Reading]:
             for found in read_rearrange(form):
-                sizes = (
-                    estimate_dims(dims, scale, found.operator) or () for scale in (TYPICAL, SMALL)
-                )
+                sizes = (estimate_dims(dims, scale, found.operator) for scale in (TYPICAL, SMALL))
                 each = (
                     dims_for_sizes(chain, path, row, scale[1])
                     for row, scale in zip(sizes, (TYPICAL, SMALL), strict=True)
@@ -508,12 +471,3 @@ class _Search:
     def _prices_of(self, listed: Movement) -> Prices:
         opset = self._graph.scope.opset
         return Prices(listed.element_type, opset, self._max_rank)
-
-    def _may_be_identity(self, path: Path) -> bool:
-        first, last = self._graph.dims(path.values[0]), self._graph.dims(path.values[-1])
-        if len(path.steps) < 2 or first is None or (last is not None and len(last) != len(first)):
-            return False
-        return last is None or all(
-            a == b or not (isinstance(a, int) and isinstance(b, int))
-            for a, b in zip(first, last, strict=True)
-        )

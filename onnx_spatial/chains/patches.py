@@ -29,7 +29,7 @@ import onnx
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.paths import DataGraph, Path
 from onnx_spatial.chains.pricing import dims_for_sizes, price_node
-from onnx_spatial.chains.reading import IN, OUT, Access, Digit, Readings
+from onnx_spatial.chains.reading import IN, MAX_READINGS, OUT, Access, Digit, Readings
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.emitter import numpy_dtype
 from onnx_spatial.lowering.sizes import typical_sides
@@ -43,9 +43,6 @@ from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.patches import AutoPad, Layout
 from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
-
-#: The most spatial axes.
-_MOST_AXES = 3
 
 #: The largest kernel along an axis, stride, rate and pad that are tried.
 _MAX_WINDOW_PARAMETER = 1 << 12
@@ -155,7 +152,7 @@ def read_patches(form: Access, likely: Likely | None = None) -> Iterator[Patches
         form: the form.
         likely: what is known of them.
     """
-    if 3 <= len(form.dims[IN]) <= _MOST_AXES + 2:
+    if len(form.dims[IN]) in (3, 4, 5):  # signals, images and volumes
         yield from _Reading(form, likely or Likely()).patches()
 
 
@@ -305,9 +302,6 @@ class _Reading:
                 yield pads
 
 
-#: The most guesses that are proven for a part.
-_MAX_GUESSES = 24
-
 #: Steps (`Budget`) for a proof, and for a path.
 _PROOF_STEPS, _PATH_STEPS = 80_000, 200_000
 
@@ -315,22 +309,9 @@ _PROOF_STEPS, _PATH_STEPS = 80_000, 200_000
 _MAX_NODES_AROUND = 8
 
 
-@dataclass(frozen=True)
-class PatchesPart:
-    """A part of a path that is patches.
-
-    Attributes:
-        path: the part.
-        patches: the patches.
-        one_hot: whether a one-hot Conv is in it.
-        cost: estimated microseconds of its nodes in a run, less those of Transposes that the patches
-            need.
-    """
-
-    path: Path
-    patches: Patches
-    one_hot: bool
-    cost: float
+#: A part of a path, the patches that it is, whether a one-hot Conv is in it, and the estimated
+#: microseconds of its nodes in a run, less those of Transposes that the patches need.
+PatchesPart = tuple[Path, Patches, bool, float]
 
 
 def paths_of_patches(data: DataGraph) -> list[Path]:
@@ -398,7 +379,7 @@ def _longest_patches(
         guesses = dict(
             islice(
                 readings.read_path(part, partial(_read_patches, part, dims, conv), None),
-                _MAX_GUESSES,
+                MAX_READINGS,
             )
         )
         for patches, sizes in guesses.items():
@@ -406,9 +387,7 @@ def _longest_patches(
                 cost = _part_cost(graph, part, patches, sizes, conv)
                 # The Conv fails where no window fits; Gathers give nothing then.
                 operator = replace(patches.operator, clamp_negative=conv is None)
-                return PatchesPart(
-                    part, replace(patches, operator=operator), conv is not None, cost
-                )
+                return part, replace(patches, operator=operator), conv is not None, cost
     return None
 
 

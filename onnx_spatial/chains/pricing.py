@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx_spatial import analysis
 from onnx_spatial.chains.chain_map import ChainMap
 from onnx_spatial.chains.one_hot import COPYING
-from onnx_spatial.chains.paths import REORDERING, Path
+from onnx_spatial.chains.paths import Path
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.lowering import Request, cost_model, lower, rank
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
@@ -38,9 +38,6 @@ TYPICAL, SMALL = (TYPICAL_BATCH, TYPICAL_DIM), (1, 16)
 
 #: The most elements that unknown dims are taken to give together, apart from the batch.
 _MOST_ELEMENTS = 1 << 16
-
-#: Dims of values by name; None where the rank is unknown.
-_Dims = Mapping[str, Sequence[int] | None]
 
 #: Microseconds of a Conv in onnxruntime with one thread: for the node, for an image, for an element of
 #: the windows that it gathers, and for a multiplication and addition. Fitted to 16 one-hot Convs of 5 to
@@ -85,7 +82,7 @@ class Prices:
         self._itemsize = _rearrange_request(copy, (None,), element_type, opset).itemsize
 
     def price_removed(
-        self, path: Path, gone: Sequence[onnx.NodeProto], dims: _Dims
+        self, path: Path, gone: Sequence[onnx.NodeProto], dims: Mapping[str, Sequence[int]]
     ) -> tuple[float, int]:
         """Return time and number of the nodes that go with a path, apart from its functions.
 
@@ -99,32 +96,11 @@ class Prices:
         functions = {id(n) for step in path.steps if step.changes for n in step.nodes}
         counted = {id(n): n for n in gone if n.op_type != "Constant" and id(n) not in functions}
         time = sum(
-            price_node(step.last, dims[before] or (), dims[after] or (), self._itemsize)
+            price_node(step.last, dims[before], dims[after], self._itemsize)
             for step, before, after in zip(path.steps, path.values, path.values[1:], strict=False)
             if id(step.last) in counted
         )
         return time, len(counted)
-
-    def least_price(self, path: Path, dims: _Dims) -> tuple[float, int]:
-        """Return a time and a number of nodes below which no rewriting of a path comes.
-
-        That is nothing, unless the path holds one Transpose: all others only regroup axes.
-        """
-        reordering = [i for i, kind in enumerate(path.kinds) if kind in REORDERING]
-        node, sizes = path.steps[reordering[0]].last if reordering else None, None
-        if node is not None and len(reordering) == 1 and node.op_type == "Transpose":
-            sizes = dims[path.values[reordering[0]]]
-        if node is None or sizes is None or 0 in sizes:
-            return 0.0, 0
-        ones, perm = (1,) * len(sizes), _perm_of(node, len(sizes))
-        if sorted(perm) != list(range(len(sizes))):
-            return 0.0, 0
-        alone = Rearrange(tuple(sizes), ones, perm, ones)
-        done = self.lower_rearrange(alone, sizes)
-        if isinstance(done, str):
-            return 0.0, 0
-        # The Reshapes at both ends may not be needed.
-        return done.cost - 2 * cost_model.small().nanoseconds / 1000, done.nodes - 2
 
     def lower_rearrange(
         self, operator: Rearrange, shape: Sequence[Dim], strategy: str | None = None
@@ -214,17 +190,15 @@ def _integer_attribute(node: onnx.NodeProto, name: str, default: int) -> int:
 
 
 def estimate_dims(
-    dims: Sequence[Dim] | None, scale: tuple[int, int], operator: Rearrange | None = None
-) -> tuple[int, ...] | None:
-    """Return dims with sizes for a batch and other dims that are unknown; None for an unknown rank.
+    dims: Sequence[Dim], scale: tuple[int, int], operator: Rearrange | None = None
+) -> tuple[int, ...]:
+    """Return dims with sizes for a batch and other dims that are unknown.
 
     Args:
         dims: the dims.
         scale: size of the batch and of other dims, as `TYPICAL`.
         operator: what reads the dims; each is a multiple of its known factors.
     """
-    if dims is None:
-        return None
     unknown = sum(not isinstance(dim, int) for dim in dims[1:])
     side = min(scale[1], int(_MOST_ELEMENTS ** (1 / max(1, unknown))))
     sizes = []

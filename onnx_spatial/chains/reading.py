@@ -29,7 +29,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Protocol, TypeVar
 
 from onnx_spatial.chains.chain_map import ChainMap, DividedSizes, GraphScope, SizeKey, UnnamedError
@@ -48,6 +48,8 @@ from onnx_spatial.maps.polynomial import (
     atoms_of,
 )
 from onnx_spatial.maps.tensor import Tensor
+
+_T = TypeVar("_T")
 
 #: Numbers of the two sides.
 OUT, IN = 0, 1
@@ -97,6 +99,18 @@ def stack_digits(digits: Iterable[Digit], side: int) -> list[Digit] | None:
         row.append(nearest)
         count = count * nearest.extent
     return row
+
+
+def parts_in_order(axes: Iterable[Sequence[_T]], order: Iterable[_T]) -> list[tuple[_T, ...]]:
+    """Return the longest parts of axes that follow each other in an order of their digits."""
+    following = {a: b for axis in axes for a, b in pairwise(axis)}
+    parts: list[tuple[_T, ...]] = []
+    for digit in order:
+        if parts and following.get(parts[-1][-1]) == digit:
+            parts[-1] += (digit,)
+        else:
+            parts.append((digit,))
+    return parts
 
 
 def of_digits(case: Case, source: str, x: Tensor, y: Tensor) -> Access | None:
@@ -169,13 +183,11 @@ def _index_in_source(source: str, y: Tensor, index: Index) -> Index | None:
     return tuple(key.operands)
 
 
-_T = TypeVar("_T")
-
 #: Processor seconds for the chains of a model: many times of what the steps of its budget take.
 MODEL_SECONDS = 300.0
 
-#: The most cases in which a part is read.
-_MAX_CASES = 24
+#: The most cases in which a part is read, and the most guesses of what it is that are proven.
+MAX_READINGS = 24
 
 #: Reads operators off the access form of a chain.
 Reader = Callable[[ChainMap, Access], Iterator[_T]]
@@ -227,7 +239,7 @@ class Readings:
             found, case = False, self._new_case()
             body = partial(self._read_in, case, path, multiples, reader, divided)
             try:
-                for each in itertools.chain.from_iterable(islice(case.all(body), _MAX_CASES)):
+                for each in itertools.chain.from_iterable(islice(case.all(body), MAX_READINGS)):
                     found = True
                     yield each
             except (UndecidedError, ArithmeticError, LookupError, TypeError, ValueError):

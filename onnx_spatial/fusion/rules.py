@@ -34,9 +34,6 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Conflict
 from onnx_spatial.operators.spellings.call import AttributeValue
 
-#: The most elementwise operators between a convolution and a Transpose.
-_MAX_ELEMENTWISE_NODES = 3
-
 _CONVOLUTIONS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
 #: Operators that onnxruntime fuses into a convolution, or runs on blocked channels.
 _ELEMENTWISE = frozenset(
@@ -209,14 +206,13 @@ class Matcher:
 
     def follows_convolution(self, node: ir.Node) -> bool:
         """Return whether a convolution feeds a Transpose, elementwise operators ignored."""
-        for _ in range(_MAX_ELEMENTWISE_NODES):
+        while True:
             value = node.inputs[0]
             producer = value.producer() if value is not None else None
             kind = None if producer is None else self.op_type(producer)
             if producer is None or kind not in _ELEMENTWISE:
                 return kind in _CONVOLUTIONS
             node = producer
-        return False
 
     def leads_to_convolution(self, node: ir.Node) -> bool:
         """Return whether only convolutions read the output of a Transpose."""

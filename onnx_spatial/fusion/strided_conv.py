@@ -40,7 +40,7 @@ from onnx import TensorProto
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, blame
 from onnx_spatial.lowering import Emitter, Lowered, are_open, cost_model, transpose_cost
-from onnx_spatial.lowering.emitter import pad
+from onnx_spatial.lowering.emitter import Part, Size, pad
 from onnx_spatial.operators import Dim, ExtractPatches
 
 #: Name of the fusion.
@@ -416,10 +416,12 @@ def _draft_convolution(match: _Sums) -> tuple[Emitter, ir.Value]:
         **({"auto_pad": same} if border.pads is None else {"pads": border.pads}),
     )
     emit.nodes[-1].name = found.node.name or None
-    y = emit.tensor(value, result, itemsize)
-    dropped = {number + 2: -count for number, count in enumerate(border.more) if count}
-    if dropped:
-        y = emit.slice(y, list(dropped), [0] * len(dropped), list(dropped.values()), result)
+    dims, parts = list[Size](result), dict[int, Part]()
+    for axis, more in enumerate(border.more, start=2):
+        if more:
+            dims[axis] = emit.note_guesses(emit.length(value, axis), (result[axis] + more,))
+            parts[axis] = emit.inner_part(dims[axis], 0, more)
+    y = emit.slice(emit.tensor(value, dims, itemsize), parts)
     return emit, emit.transpose(y, match.behind.order).value
 
 

@@ -83,22 +83,21 @@ class Work:
         # An estimated size may be negative: of an axis of 0 elements without estimated crops.
         return math.sqrt(max(0.0, one) * max(0.0, two))
 
-    def work_among(self, size: float) -> Work:
-        """Return the work among nodes that write `size` bytes in a run.
-
-        What does not fit into the shared cache together comes from memory, however small each is.
-        """
-        own = self.features.get("byte", 0.0)
-        deep = own * max(0.0, 1 - 2 * _SHARED_CACHE_BYTES / max(size, 1.0))
-        if deep <= self.features.get("deep", 0.0):
-            return self
-        return replace(self, features={**self.features, "deep": deep})
-
 
 def add_work(works: Sequence[Work]) -> list[Work]:
-    """Return the work of nodes that run one after the other."""
+    """Return the work of nodes that run one after the other.
+
+    What does not fit into the shared cache together comes from memory, however small each is.
+    """
     size = sum(work.features.get("byte", 0.0) for work in works)
-    return [work.work_among(size) for work in works]
+    share = max(0.0, 1 - 2 * _SHARED_CACHE_BYTES / max(size, 1.0))
+    result = []
+    for work in works:
+        deep = work.features.get("byte", 0.0) * share
+        if deep > work.features.get("deep", 0.0):
+            work = replace(work, features={**work.features, "deep": deep})
+        result.append(work)
+    return result
 
 
 def total_time(works: Sequence[Work]) -> float:
@@ -202,31 +201,24 @@ def _moves_inwards(perm: Sequence[int]) -> bool:
     return list(perm[first : last + 1]) == [*range(first + 1, last + 1), first]
 
 
-def move_inwards(perm: Sequence[int]) -> tuple[int, tuple[int, ...]] | None:
-    """Return where a dim of 1 turns a swap of two neighbours into a move towards the end.
-
-    Returns:
-        The place of the new axis and the permutation with it; None if `perm` is no such swap.
-    """
-    moved = [axis for axis, place in enumerate(perm) if axis != place]
-    if len(moved) != 2 or moved[1] != moved[0] + 1:
-        return None
-    first = moved[0]
-    rest = range(first + 3, len(perm) + 1)
-    return first + 1, (*range(first), first + 1, first + 2, first, *rest)
-
-
 def swap_inwards(
     dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: float
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return what `move_inwards` returns if the Transpose is clearly faster that way, else None."""
-    moved = move_inwards(perm)
-    if moved is None or len(dims) >= rank_limit:
+    """Return where a dim of 1 turns a swap of two neighbours into a faster move towards the end.
+
+    Returns:
+        The place of the new axis and the permutation with it; None if `perm` is no such swap, or is
+        about as fast.
+    """
+    moved = [axis for axis, place in enumerate(perm) if axis != place]
+    if len(moved) != 2 or moved[1] != moved[0] + 1 or len(dims) >= rank_limit:
         return None
-    place, order = moved
+    first, place = moved[0], moved[1]
+    order = (*range(first), place, place + 1, first, *range(place + 2, len(perm) + 1))
     turned = transpose((*dims[:place], 1, *dims[place:]), order, itemsize)
     plain = transpose(dims, perm, itemsize)
-    return moved if turned.nanoseconds + _MIN_GAIN_NS < plain.nanoseconds else None
+    is_faster = turned.nanoseconds + _MIN_GAIN_NS < plain.nanoseconds
+    return (place, order) if is_faster else None
 
 
 def best_transpose(

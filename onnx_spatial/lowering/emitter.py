@@ -21,7 +21,7 @@ unknown sizes is computed at run time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,6 +59,30 @@ class Tensor:
     def rank(self) -> int:
         """Number of dims."""
         return len(self.dims)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an axis.
+
+    Attributes:
+        start: the first element.
+        count: number of elements.
+        left: elements behind the last one that are not taken, or fewer with a step; None if that is not
+            known.
+        step: from one element to the next.
+        may_exceed: whether more may be left than there is, in a run that fails otherwise.
+    """
+
+    start: Size
+    count: Size
+    left: Size | None = None
+    step: int = 1
+    may_exceed: bool = False
+
+    def is_whole(self, dim: Size) -> bool:
+        """Return whether the part is an axis of this length."""
+        return self.start == 0 and self.step == 1 and self.count == dim
 
 
 class Emitter(SizeArithmetic):
@@ -176,7 +200,11 @@ class Emitter(SizeArithmetic):
         return literal, allow_zero
 
     def reshape_exactly(
-        self, value: ir.Value, dims: Sequence[Size | ir.Value], kept: Sequence[bool] = ()
+        self,
+        value: ir.Value,
+        dims: Sequence[Size],
+        kept: Sequence[bool] = (),
+        tail: ir.Value | None = None,
     ) -> ir.Value:
         """Reshape to sizes none of which is inferred by the Reshape.
 
@@ -184,10 +212,13 @@ class Emitter(SizeArithmetic):
 
         Args:
             value: the tensor.
-            dims: its new shape; an entry may be a 1-D value of several sizes.
+            dims: its new shape.
             kept: for each dim whether it is the input's; a 0 is then copied. None by default.
+            tail: more sizes, as a 1-D value.
         """
         shape = self.vector(dims, "shape")
+        if tail is not None:
+            shape = self.op("Concat", shape, tail, axis=0)
         if self.opset >= SINCE["allowzero"]:
             return self.op("Reshape", value, shape, allowzero=1)
         instead = self.ints([0 if k else -1 for k in kept] or [-1], "instead_of_0")
@@ -234,68 +265,65 @@ class Emitter(SizeArithmetic):
             y = x
         return self.reshape(y, [x.dims[axis] for axis in perm])
 
-    def slice(
-        self,
-        x: Tensor,
-        axes: Sequence[int],
-        starts: Sequence[Size],
-        ends: Sequence[Size],
-        dims: Sequence[Size],
-        steps: Sequence[int] | None = None,
-    ) -> Tensor:
-        """Slice to the dims `dims`; an end of INT64_MAX is the end of the axis."""
-        steps = steps or [1] * len(axes)
+    def slice(self, x: Tensor, parts: Mapping[int, Part]) -> Tensor:
+        """Take a part of each of some axes; one that is the whole axis takes no node."""
+        parts = {axis: part for axis, part in parts.items() if not part.is_whole(x.dims[axis])}
+        if not parts:
+            return x
+        dims = [parts[axis].count if axis in parts else dim for axis, dim in enumerate(x.dims)]
+        ends = [self._end_of(part, x.dims[axis]) for axis, part in parts.items()]
         if self.opset < SINCE["inputs of Slice"]:
-            return self._slice_by_attributes(x, axes, starts, ends, dims, steps)
-        inputs = [self.vector(starts, "starts"), self.vector(ends, "ends"), self.ints(axes, "axes")]
+            return self._slice_by_attributes(x, parts, ends, dims)
+        starts, steps = [p.start for p in parts.values()], [p.step for p in parts.values()]
+        inputs = [self.vector(starts, "starts"), self.vector(ends, "ends")]
+        inputs.append(self.ints(list(parts), "axes"))
         strided = any(step != 1 for step in steps)
         if strided:
             inputs.append(self.ints(steps, "steps"))
-        inner = max(axes)
-        elementwise = steps[list(axes).index(inner)] != 1
+        inner = max(parts)
+        elementwise = parts[inner].step != 1
         regime, single = "slice" if strided else "crop", "slice elements" if elementwise else None
         piece = dims[inner + elementwise :]
         work = self.copying(regime, piece, dims, x.itemsize, single=single)
         return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
 
+    def inner_part(self, dim: Size, begin: Size, end: Size, *, may_exceed: bool = False) -> Part:
+        """Return the part of an axis without the elements at its ends."""
+        return Part(begin, self.sub(self.sub(dim, begin), end), end, may_exceed=may_exceed)
+
+    def _end_of(self, part: Part, dim: Size) -> Size:
+        """Return where a part of an axis ends; what is counted from the end takes no arithmetic."""
+        if part.left is None:
+            # One step beyond the last element; Slice clamps an end beyond the axis.
+            return self.add(part.start, self.mul(part.count, part.step))
+        if isinstance(part.left, int):
+            return -part.left or INT64_MAX  # -0 would mean empty
+        end = self.sub(dim, part.left)
+        return self.max(end, 0) if part.may_exceed else end
+
     def _slice_by_attributes(
-        self,
-        x: Tensor,
-        axes: Sequence[int],
-        starts: Sequence[Size],
-        ends: Sequence[Size],
-        dims: Sequence[Size],
-        steps: Sequence[int],
+        self, x: Tensor, parts: Mapping[int, Part], ends: Sequence[Size], dims: Sequence[Size]
     ) -> Tensor:
         """Slice before opset 10: by attributes where the bounds are known, else by a Gather."""
         literal: list[tuple[int, int, int]] = []
-        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-            known = isinstance(start, int) and start >= 0
-            if known and isinstance(end, int) and step == 1:
-                assert isinstance(start, int)
+        for (axis, part), end in zip(parts.items(), ends, strict=True):
+            start, count, step = part.start, part.count, part.step
+            if isinstance(start, int) and isinstance(end, int) and step == 1:
                 literal.append((axis, start, end))
                 continue
-            first = start if not isinstance(start, int) or known else self.add(x.dims[axis], start)
-            count = dims[axis]
-            if isinstance(first, int) and isinstance(count, int) and count <= LARGEST_CONSTANT:
-                places = self.ints([first + i * step for i in range(count)], "index")
+            if isinstance(start, int) and isinstance(count, int) and count <= LARGEST_CONSTANT:
+                places = self.ints([start + i * step for i in range(count)], "index")
             else:
                 places = self.range(count, step)
-                if first != 0:
-                    places = self.op("Add", places, self.size(first))
+                if start != 0:
+                    places = self.op("Add", places, self.size(start))
             self.slices_by_gather = True
             x = self.gather(x, self.tensor(places, [count]), axis)
         if not literal:
-            return self.tensor(x.value, dims, x.itemsize)
-        first = max(axis for axis, _, _ in literal)
-        value = self.op(
-            "Slice",
-            x.value,
-            axes=[axis for axis, _, _ in literal],
-            starts=[start for _, start, _ in literal],
-            ends=[end for _, _, end in literal],
-            work=self.copying("crop", dims[first:], dims, x.itemsize),
-        )
+            return x
+        axes, starts, stops = (list(row) for row in zip(*literal, strict=True))
+        work = self.copying("crop", dims[max(axes) :], dims, x.itemsize)
+        value = self.op("Slice", x.value, axes=axes, starts=starts, ends=stops, work=work)
         return self.tensor(value, dims, x.itemsize)
 
     def split(self, x: Tensor, axis: int, parts: int) -> list[Tensor]:
@@ -468,17 +496,9 @@ def _emit_block(
 def _emit_crop(emit: Emitter, x: Tensor, pads: Pads) -> tuple[Tensor, Pads]:
     """Crop `x` by the negative amounts; return it with the other amounts."""
     cut = [(emit.max(emit.sub(0, begin), 0), emit.max(emit.sub(0, end), 0)) for begin, end in pads]
-    axes = [axis for axis, pair in enumerate(cut) if not is_zero(pair)]
     left = [(emit.max(begin, 0), emit.max(end, 0)) for begin, end in pads]
-    if not axes:
-        return x, left
-    dims = list(x.dims)
-    ends: list[Size] = []
-    for axis in axes:
-        begin, end = cut[axis]
-        ends.append(emit.sub(x.dims[axis], end))
-        dims[axis] = emit.sub(ends[-1], begin)
-    return emit.slice(x, axes, [cut[axis][0] for axis in axes], ends, dims), left
+    parts = [emit.inner_part(dim, *pair) for dim, pair in zip(x.dims, cut, strict=True)]
+    return emit.slice(x, dict(enumerate(parts))), left
 
 
 def filled(
@@ -532,9 +552,6 @@ Numbers = npt.NDArray[np.int64]
 
 #: Entries of an index that is stored as one constant (int32: 32 KiB).
 MAX_STORED_ENTRIES = 1 << 13
-
-#: Entries that an Add of rows computes in the time that it takes to begin a row.
-_ENTRIES_PER_ROW_START = 32
 
 #: Entries of an index, at most: runtimes hold it for as long as the model is loaded (64 MiB).
 MAX_INDEX_ENTRIES = 1 << 24
@@ -610,20 +627,11 @@ def computed_index(emit: Emitter, terms: Sequence[Term]) -> Tensor:
         _emit_column(emit, term, [-1 if axis == place else 1 for axis in range(len(terms))])
         for place, term in enumerate(terms)
     ]
-    return emit.tensor(_sum_columns(emit, columns, dims), dims)
-
-
-def _sum_columns(emit: Emitter, columns: Sequence[ir.Value], dims: Sequence[Size]) -> ir.Value:
-    """Return the sum of one value for each axis, of which only the last Add is large."""
-    if len(columns) == 1:
-        return columns[0]
-    cuts = [(emit.elements_in(dims[:i]), emit.elements_in(dims[i:])) for i in range(len(dims))]
-    cut = min(range(1, len(dims)), key=lambda i: cuts[i][0] * _ENTRIES_PER_ROW_START + cuts[i][1])
-    parts = (
-        _sum_columns(emit, columns[:cut], dims[:cut]),
-        _sum_columns(emit, columns[cut:], dims[cut:]),
-    )
-    return emit.op("Add", *parts, work=emit.copying("crop", dims[cut:], dims, 8))
+    total = columns[-1]
+    for axis in reversed(range(len(dims) - 1)):  # the rows of each Add are as long as they can be
+        work = emit.copying("crop", dims[axis + 1 :], dims[axis:], 8)
+        total = emit.op("Add", columns[axis], total, work=work)
+    return emit.tensor(total, dims)
 
 
 def _emit_column(emit: Emitter, term: Term, column: list[int]) -> ir.Value:

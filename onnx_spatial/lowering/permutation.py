@@ -41,17 +41,13 @@ import onnx_ir as ir
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.emitter import (
-    INT64_MAX,
-    MAX_INDEX_ENTRIES,
     Emitter,
-    Numbers,
     Pads,
+    Part,
     Size,
     Tensor,
     Term,
     index,
-    is_zero,
-    outer_sum,
     pad,
 )
 from onnx_spatial.lowering.nodes import SINCE
@@ -68,7 +64,6 @@ from onnx_spatial.operators import (
 _T = TypeVar("_T")
 
 Order = tuple[int, ...]
-Cut = tuple[Size, Size] | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class Rearrangement:
         crops: elements cut off each axis of the output in the end, () for none.
         element_types: ONNX element types that the data may have.
         signed: whether computed amounts of `pads` may be negative.
-        cuts: (start, end) that each axis of `x` is cut to before it is padded, None for no cut.
+        cuts: length that each axis of `x` is cut to before it is padded, None for no cut.
         tail: last dims of an input of unknown rank, which `x` joins to one axis; None for a known rank.
         shape: dims of the output if these are not `outputs` merged and cropped.
         checks_division: whether the run must check that blocks divide the sizes that they split, by a
@@ -99,7 +94,7 @@ class Rearrangement:
     crops: Pads = ()
     element_types: frozenset[int] = frozenset()
     signed: bool = False
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[Size | None, ...] = ()
     tail: ir.Value | None = None
     shape: tuple[Size, ...] = ()
     checks_division: bool = False
@@ -145,14 +140,8 @@ class Rearrangement:
 
     def padded(self, emit: Emitter, value: npt.NDArray[np.generic] | None = None) -> Tensor:
         """Emit the cuts and the padding, with zeros or another value."""
-        x = self.x
-        cut = {axis: cut for axis, cut in enumerate(self.cuts) if cut is not None}
-        if cut:
-            dims = list(x.dims)
-            for axis, (start, end) in cut.items():
-                dims[axis] = emit.sub(end, start)
-            starts, ends = zip(*cut.values(), strict=True)
-            x = emit.slice(x, list(cut), starts, ends, dims)
+        counts = {axis: Part(0, count) for axis, count in enumerate(self.cuts) if count is not None}
+        x = emit.slice(self.x, counts)
         return pad(emit, x, self.pads, self.element_types, value, signed=self.signed)
 
     def size(self, emit: Emitter, factors: Iterable[int]) -> Size:
@@ -170,19 +159,12 @@ class Rearrangement:
             return emit.reshape(x, self.shape).value
         whole = [self.size(emit, factors) for factors in self.outputs]
         x = emit.reshape(x, whole)
-        cropped = [axis for axis, pair in enumerate(self.crops) if not is_zero(pair)]
-        if cropped:
-            starts, cuts = zip(*(self.crops[axis] for axis in cropped), strict=True)
-            ends: list[Size] = []
-            for axis, cut in zip(cropped, cuts, strict=True):
-                if isinstance(cut, int) and not isinstance(whole[axis], int):
-                    ends.append(-cut or INT64_MAX)  # -0 would mean empty
-                else:  # a negative end would count from the end
-                    ends.append(emit.max(emit.sub(whole[axis], cut), 0))
-            x = emit.slice(x, cropped, starts, ends, self.final(emit))
+        crops = zip(whole, self.crops, strict=False)  # there may be none
+        parts = [emit.inner_part(dim, *pair, may_exceed=True) for dim, pair in crops]
+        x = emit.slice(x, dict(enumerate(parts)))
         if self.tail is None:
             return x.value
-        return emit.reshape_exactly(x.value, [*x.dims[:-1], self.tail])
+        return emit.reshape_exactly(x.value, x.dims[:-1], tail=self.tail)
 
     def final(self, emit: Emitter) -> list[Size]:
         """Return the dims of the output."""
@@ -190,28 +172,6 @@ class Rearrangement:
         for axis, (begin, end) in enumerate(self.crops):
             whole[axis] = emit.sub(emit.sub(whole[axis], begin), end)
         return whole
-
-    def offsets(self) -> list[Numbers] | None:
-        """Return what each axis of the output adds to the place of an element; None if unknown."""
-        sizes = {f: size for f in self.before if isinstance(size := self.sizes[f], int)}
-        # A file may declare huge dims beside one of 0.
-        if (
-            len(sizes) < len(self.before)
-            or math.prod(s or 1 for s in sizes.values()) > MAX_INDEX_ENTRIES
-        ):
-            return None
-        strides, stride = {}, 1
-        for factor in reversed(self.before):
-            strides[factor] = np.arange(sizes[factor]) * stride
-            stride *= sizes[factor]
-        tables = []
-        crops = self.crops or ((0, 0),) * len(self.outputs)
-        for factors, (begin, end) in zip(self.outputs, crops, strict=True):
-            table = outer_sum(strides[factor] for factor in factors if factor in strides)
-            if not isinstance(begin, int) or not isinstance(end, int):
-                return None
-            tables.append(table[begin : len(table) - end])
-        return tables
 
 
 def _reordered(row: Sequence[_T], order: Sequence[int]) -> tuple[_T, ...]:
@@ -227,7 +187,7 @@ def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     assert value is not None
     shape = emit.op("Shape", value)
     # One dim is assumed, which affects the estimated cost alone.
-    tail = emit.slice(emit.tensor(shape, [lead + 1]), [0], [lead], [INT64_MAX], [1]).value
+    tail = emit.slice(emit.tensor(shape, [emit.length(shape, 0)]), {0: Part(lead, 1, 0)}).value
     (rest,) = emit.elements(emit.op("ReduceProd", tail, keepdims=1), [0], 1)
     dims = (*(emit.length(value, axis) for axis in range(lead)), rest)
     target: Sequence[Size] = dims if emit.opset >= SINCE["allowzero"] else [*[0] * lead, rest]
@@ -274,11 +234,11 @@ def _tiles_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
                 "the windows do not tile the image (stride differs from kernel, or rate > 1)"
             )
     counts, pads = windows_and_pads(emit, op, x)
-    cuts: list[Cut] = [None] * x.rank
+    cuts: list[Size | None] = [None] * x.rank
     for axis, k, count in zip(op.spatial_axes, op.kernel, counts, strict=True):
         size = emit.mul(count, k)
         if op.auto_pad == "valid" and k > 1 and x.dims[axis] != size:
-            cuts[axis] = (0, size)
+            cuts[axis] = size
     channel = x.dims[op.channel_axis]
     sizes, space, channels = _number_factors(x.dims[0], counts, op.kernel, [channel])
     windows = tuple((window,) for window, _ in space)

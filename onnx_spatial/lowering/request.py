@@ -20,9 +20,9 @@ from onnx import TensorProto
 from onnx_spatial.analysis import element_type_named
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.emitter import (
-    INT64_MAX,
     TYPICAL_DIM,
     Emitter,
+    Part,
     Size,
     Tensor,
     Term,
@@ -237,7 +237,7 @@ class Request:
             value = emit.op("Concat", value, emit.constant(row, "row"), axis=0)
             value = emit.op("Reshape", value, emit.ints([count + columns], "flat"))
             longer = emit.tensor(value, [count + columns])
-            value = emit.slice(longer, [0], [0], [count], [count]).value
+            value = emit.slice(longer, {0: Part(0, count)}).value
         return value
 
     def _broken_entries(
@@ -447,43 +447,7 @@ class Windows:
         return outside, inside, stride
 
 
-@dataclass(frozen=True)
-class Place:
-    """The elements of an axis at one place of all windows.
-
-    Attributes:
-        start: the first one.
-        step: from one to the next.
-        count: number of elements.
-        left: elements behind the last one that are not taken; with a step, fewer may be left.
-    """
-
-    start: int
-    step: int
-    count: Size
-    left: int
-
-    @classmethod
-    def of(cls, op: ExtractPatches, number: int, place: int, count: Size) -> Place:
-        """Return a place of the windows along padded spatial axis number `number`."""
-        start = place * op.rates[number]
-        return cls(start, op.strides[number], count, op.extent(number) - 1 - start)
-
-
-def window_slice(
-    emit: Emitter, x: Tensor, window: dict[int, Place], dims: Sequence[Size]
-) -> Tensor:
-    """Slice `x` at one place of its windows, without bounds that change nothing."""
-    axes, starts, ends, steps = [], [], [], []
-    for axis, place in window.items():
-        if (place.start, place.step) == (0, 1) and x.dims[axis] == place.count:
-            continue
-        axes.append(axis)
-        starts.append(place.start)
-        steps.append(place.step)
-        if isinstance(place.count, int):
-            # One step beyond the last element; Slice clamps an end beyond the axis.
-            ends.append(place.start + place.count * place.step)
-        else:  # counted from the end of the axis, so that nothing is computed
-            ends.append(-place.left or INT64_MAX)
-    return emit.slice(x, axes, starts, ends, dims, steps) if axes else x
+def part_of_windows(op: ExtractPatches, number: int, place: int, count: Size) -> Part:
+    """Return a place of the windows, of which there are `count`, along padded spatial axis `number`."""
+    start = place * op.rates[number]
+    return Part(start, count, op.extent(number) - 1 - start, op.strides[number])

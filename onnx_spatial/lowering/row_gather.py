@@ -35,7 +35,6 @@ from onnx_spatial.lowering.emitter import (
     Tensor,
     Term,
     computed_index,
-    constant_index,
     filled,
     index,
 )
@@ -246,9 +245,6 @@ def _rearrange_numbers(
     count = emit.product(dims)
     rows = emit.reshape(emit.tensor(emit.range(count), (count,)), dims)
     r = Rearrangement.of(plain, emit, rows)
-    tables = None if request.call.may_pad else r.offsets()
-    if tables is not None:
-        return constant_index(emit, tables, wide=_holds_strings(request)), r.final(emit)
     x = transposed(emit, r, r.padded(emit, _ZERO_ROW), r.before, r.after)
     return emit.tensor(r.finished(emit, x), r.final(emit)), r.final(emit)
 
@@ -271,13 +267,10 @@ def _reorg_index(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
         rows, columns = _emit_division(emit, offset, s)
     line = emit.mul(width, s)
     plane = emit.product([line, height, s])
-    channel = emit.sum(
-        [
-            emit.op("Mul", image, emit.size(plane)),
-            emit.op("Mul", rows, emit.size(line)),
-            columns,
-        ]
+    channel, row = (
+        emit.op("Mul", place, emit.size(stride)) for place, stride in ((image, plane), (rows, line))
     )
+    channel = emit.op("Add", emit.op("Add", channel, row), columns)
     terms = [
         Term(batch, emit.mul(plane, images)),
         Term(emit.tensor(channel, [channels]), 1),

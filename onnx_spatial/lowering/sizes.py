@@ -186,21 +186,8 @@ class SizeArithmetic(NodeList):
 
     # Values.
 
-    def vector(self, sizes: Sequence[Size | ir.Value], hint: str) -> ir.Value:
-        """Return a 1-D tensor of sizes; 1-D values among them are joined to it."""
-        parts: list[ir.Value] = []
-        for is_value, run in groupby(sizes, lambda size: isinstance(size, ir.Value)):
-            if is_value:
-                parts += [value for value in run if isinstance(value, ir.Value)]
-            else:
-                parts.append(
-                    self._emit_vector([s for s in run if not isinstance(s, ir.Value)], hint)
-                )
-        if not parts:
-            return self.ints([], hint)
-        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=0)
-
-    def _emit_vector(self, sizes: Sequence[Size], hint: str) -> ir.Value:
+    def vector(self, sizes: Sequence[Size], hint: str) -> ir.Value:
+        """Return a 1-D tensor of sizes."""
         known = [size for size in sizes if isinstance(size, int)]
         if len(known) == len(sizes):
             return self.ints(known, hint)
@@ -255,10 +242,6 @@ class SizeArithmetic(NodeList):
             return self.op("Where", condition, yes, no)
         chosen = self.op("Cast", condition, to=int(ir.DataType.INT64))
         return self.op("Add", no, self.op("Mul", chosen, self.op("Sub", yes, no)))
-
-    def sum(self, values: Iterable[ir.Value]) -> ir.Value:
-        """Return the sum of values that broadcast, of which there is at least one."""
-        return reduce(lambda total, value: self.op("Add", total, value), values)
 
     def range(self, count: Size, step: int = 1) -> ir.Value:
         """Return 0, step, 2 * step, .. (count elements) as a 1-D int64 value."""

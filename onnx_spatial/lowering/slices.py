@@ -35,8 +35,8 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.cost_model import Work
 from onnx_spatial.lowering.emitter import (
-    INT64_MAX,
     Emitter,
+    Part,
     Size,
     Tensor,
     Term,
@@ -46,36 +46,32 @@ from onnx_spatial.lowering.emitter import (
 )
 from onnx_spatial.lowering.permutation import Order, Rearrangement, transposed
 from onnx_spatial.lowering.request import (
-    Place,
     Request,
     Windows,
     axes_of,
     computes_padding,
+    part_of_windows,
     patches,
-    window_slice,
     windows_and_pads,
 )
 from onnx_spatial.operators import ExtractPatches, Layout, SpaceToBatch
 from onnx_spatial.operators.spellings import BlockCall
+
+#: The most Slices of one operator, and the most outputs of a Split.
+MAX_SLICES = 256
 
 # 1. Planes
 
 #: Bytes of the elements that onnxruntime transposes in tiles.
 _FAST = (1, 2, 4)
 
-#: The most Slices, one for each place of a window along the last axis.
-_MOST_SLICES = 64
-
-#: The most phases of a stride: outputs of a Split.
-_MOST_PHASES = 16
-
 
 def planes(request: Request, emit: Emitter) -> ir.Value:
     """Emit dense Slices along the last axis and a Gather of rows along the others."""
     request.refuse_strings()
     op = patches(request)
-    if op.kernel[-1] > _MOST_SLICES:
-        raise ConversionError(f"the window has more than {_MOST_SLICES} places along the last axis")
+    if op.kernel[-1] > MAX_SLICES:
+        raise ConversionError(f"the window has more than {MAX_SLICES} places along the last axis")
     w, spare = _pad_planes(op, request, emit)
     taps = _emit_taps(op, request, emit, w, spare)
     depth = emit.product([*op.kernel, w.channels])
@@ -139,7 +135,7 @@ def _pad_planes(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Wi
 
 def _splits_phases(op: ExtractPatches) -> bool:
     """Tell whether the last axis is split into the phases of its stride."""
-    return op.kernel[-1] > 1 and 1 < op.strides[-1] <= _MOST_PHASES
+    return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_SLICES
 
 
 def _leading_axes(op: ExtractPatches, w: Windows) -> list[Size]:
@@ -160,10 +156,7 @@ def _emit_taps(
     axis = len(lines)
     if not _splits_phases(op):
         x = emit.reshape(w.x, [*lines, size])
-        parts = [
-            window_slice(emit, x, {axis: Place.of(op, last, i, count)}, [*lines, count])
-            for i in range(kernel)
-        ]
+        parts = [emit.slice(x, {axis: part_of_windows(op, last, i, count)}) for i in range(kernel)]
         return emit.concat(parts, axis - 1)
     # [rows * cells, phases]: tap i is cells of phase i * rate % stride
     if isinstance(size, int) and isinstance(count, int):
@@ -172,22 +165,22 @@ def _emit_taps(
         more = emit.sub(length, size)
         x = emit.reshape(w.x, [*lines, size])
         if isinstance(more, int) and more < 0:
-            x = emit.slice(x, [axis], [0], [length], [*lines, length])
+            x = emit.slice(x, {axis: Part(0, length)})
         else:
             x = pad(emit, x, [*[(0, 0)] * axis, (0, more)], request.element_types)
-        left = 0
+        left: int | None = None
     else:
         x, left = w.x, spare
         cells = emit.add(count, left)
     taps = []
     for i in range(kernel):
         start, phase = divmod(i * rate, stride)
-        taps.append((phase, Place(start, 1, count, left - start)))
+        taps.append((phase, Part(start, count, None if left is None else left - start)))
     return _of_phases(emit, x, [*lines, cells], stride, taps)
 
 
 def _of_phases(
-    emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, Place]]
+    emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, Part]]
 ) -> Tensor:
     """Split rows of cells into the phases of each cell; return the taps, each in one phase, joined."""
     *lines, _ = dims
@@ -197,19 +190,17 @@ def _of_phases(
     if x.itemsize not in _FAST or rows == 1:
         split = [emit.reshape(phase, dims) for phase in emit.split(x, 1, stride)]
         for phase, tap in taps:
-            parts.append(window_slice(emit, split[phase], {axis: tap}, [*lines, tap.count]))
+            parts.append(emit.slice(split[phase], {axis: tap}))
         return emit.concat(parts, axis - 1)
     moved = emit.transpose(x, [1, 0])
     if isinstance(rows, int):
         joined = emit.reshape(moved, [stride * rows, dims[-1]])
         for phase, tap in taps:
-            window = {0: Place(phase * rows, 1, rows, 0), 1: tap}
-            parts.append(window_slice(emit, joined, window, [rows, tap.count]))
+            parts.append(emit.slice(joined, {0: Part(phase * rows, rows), 1: tap}))
         return emit.concat(parts, 0)
     phases = emit.reshape(moved, [stride, *dims])
     for phase, tap in taps:
-        window = {0: Place(phase, 1, 1, 0), axis + 1: tap}
-        parts.append(window_slice(emit, phases, window, [1, *lines, tap.count]))
+        parts.append(emit.slice(phases, {0: Part(phase, 1), axis + 1: tap}))
     if axis > 1:
         return emit.concat(parts, axis)
     return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(parts)), taps[0][1].count])
@@ -258,9 +249,6 @@ def _in_order(order: Sequence[Term], rows: Size) -> bool:
 
 # 2. Strided Slices
 
-#: The most Slices of one operator.
-MAX_SLICES = 256
-
 
 def slices(request: Request, emit: Emitter) -> ir.Value:
     """Emit one Slice, or output of a Split, for each position in a block or window."""
@@ -304,7 +292,8 @@ def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
     parts = []
     for place in itertools.product(*(range(_known(r, f)) for f in order)):
         steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
-        parts.append(_strided_slice(emit, x, {a: v for a, v in steps.items() if v[1] > 1}, dims))
+        each = {a: Part(start, dims[a], 0, step) for a, (start, step) in steps.items() if step > 1}
+        parts.append(emit.slice(x, each))
     if r.checks_division:
         # Where a block does not divide, the part of the last offsets is smaller than the first, and this
         # Reshape fails. Concat would skip an empty part and leave its share of the result undefined.
@@ -364,27 +353,14 @@ def _known(r: Rearrangement, factor: int) -> int:
 
 def _slice_patches(request: Request, emit: Emitter) -> Tensor:
     op, windows = patches(request), Windows.of(request, emit)
-    dims = list(windows.x.dims)
-    for axis, count in zip(op.spatial_axes, windows.counts, strict=True):
-        dims[axis] = count
     parts = []
     for place in itertools.product(*map(range, op.kernel)):
         window = {
-            axis: Place.of(op, number, place[number], windows.counts[number])
+            axis: part_of_windows(op, number, place[number], windows.counts[number])
             for number, axis in enumerate(op.spatial_axes)
         }
-        parts.append(window_slice(emit, windows.x, window, dims))
+        parts.append(emit.slice(windows.x, window))
     return emit.concat(parts, op.channel_axis)
-
-
-def _strided_slice(
-    emit: Emitter, x: Tensor, steps: dict[int, tuple[int, int]], dims: Sequence[Size]
-) -> Tensor:
-    if not steps:
-        return x
-    starts = [start for start, _ in steps.values()]
-    ends = [INT64_MAX] * len(steps)
-    return emit.slice(x, list(steps), starts, ends, dims, [step for _, step in steps.values()])
 
 
 # 3. SpaceToDepth

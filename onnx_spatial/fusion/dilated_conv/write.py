@@ -31,7 +31,7 @@ from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, Unwritab
 from onnx_spatial.fusion.layout import Layout, write_change
 from onnx_spatial.fusion.rules import GraphView, NodeView
 from onnx_spatial.lowering import Emitter, emitter
-from onnx_spatial.lowering.emitter import INT64_MAX, Size, Tensor
+from onnx_spatial.lowering.emitter import Size, Tensor
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 
 
@@ -235,19 +235,12 @@ class _Writer:
         return emitter.pad(emit, x, sizes, part.types, np.array(part.border, dtype))
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
-        pairs = sorted(zip(layout.axes, crops, strict=True))
-        axes, dims, begins, ends = list[int](), list(x.dims), list[Size](), list[Size]()
-        for axis, pair in pairs:
-            if is_nothing((pair,)):
-                continue
-            begin, end = (self._amounts.size(emit, amount) for amount in pair)
-            stop = emit.sub(x.dims[axis], end)
-            axes.append(axis)
-            begins.append(begin)
-            # An end of -0 would leave nothing.
-            ends.append((-end or INT64_MAX) if isinstance(end, int) else stop)
-            dims[axis] = emit.sub(stop, begin)
-        return emit.slice(x, axes, begins, ends, dims) if axes else x
+        size = partial(self._amounts.size, emit)
+        pairs = {
+            a: p for a, p in sorted(zip(layout.axes, crops, strict=True)) if not is_nothing((p,))
+        }
+        parts = {a: emit.inner_part(x.dims[a], *map(size, pair)) for a, pair in pairs.items()}
+        return emit.slice(x, parts)
 
     # Shapes
 
