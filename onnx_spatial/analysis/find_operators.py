@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import overload
@@ -36,7 +36,7 @@ from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.maps.sizes import Entries, SymbolicValues
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.remove_unused import remove_named, remove_where
-from onnx_spatial.model.graph.strip import strip_weights
+from onnx_spatial.model.graph.strip import check_text, strip_weights
 from onnx_spatial.model.inference import constant_folding, functions, illegal_sizes, shape_inference
 from onnx_spatial.model.inference.constant_folding import Array, ConstantScope
 from onnx_spatial.model.traversal import Index, Place
@@ -52,34 +52,6 @@ _INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN})
 
 #: A copy of a model that declares every inferred type, and its graphs.
 Inferred = tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]
-
-
-def find_operators(
-    model: Index, domains: Iterable[str], folder: Path | None, *, runnable: bool
-) -> tuple[list[OperatorInfo], Inferred | None]:
-    """Return the spatial operators of a model, and what inference found on the way.
-
-    The arguments are those of `analysis.find`. Of a model with functions, in which each call has its own
-    types, and of one without operators there is no `Inferred`; see `inferred`.
-    """
-    accepted = DOMAINS | set(domains)
-    local = {(f.domain, f.name) for f in model.model.functions}  # whose calls are no operators
-    infos: list[OperatorInfo] = []
-    for (domain, op_type), positions in model.kinds.items():
-        if (domain, op_type) in local or not recognise(op_type, domain, LEFTOVER_INPUTS):
-            continue
-        for position in positions:
-            place, node = model.place(position), model.nodes[position]
-            if recognise(op_type, domain, len(node.input)):
-                facts = NodeFacts(op_type, domain, (), attributes(node))
-                opset = opset_of(model.model, place)
-                infos.append(OperatorInfo(position, place, node, opset, domain in accepted, facts))
-    infos.sort(key=attrgetter("index"))
-    copy = with_probes(model, infos, folder)  # refuses names that are not text
-    known = None
-    if any(f.known_domain for f in infos):
-        known = _resolve_facts(copy, infos, runnable)
-    return infos, None if model.model.functions else known
 
 
 def inferred(model: Index, infos: Sequence[OperatorInfo], folder: Path | None = None) -> Inferred:
@@ -103,7 +75,12 @@ def inferred(model: Index, infos: Sequence[OperatorInfo], folder: Path | None = 
 
 
 def with_probes(model: Index, infos: Sequence[OperatorInfo], folder: Path | None = None) -> Index:
-    """Return a copy without weights whose probes are numbered by the position in `infos`."""
+    """Return a copy without weights whose probes are numbered by the position in `infos`.
+
+    Raises:
+        UnicodeDecodeError: a name is not text.
+    """
+    check_text(model.nodes)
     copy = Index(strip_weights(model.model, folder), like=model)
     for (domain, _), positions in model.kinds.items():
         for position in positions if domain == shape_inference.DOMAIN else ():  # of the file
@@ -114,50 +91,89 @@ def with_probes(model: Index, infos: Sequence[OperatorInfo], folder: Path | None
     return copy
 
 
-def _resolve_facts(copy: Index, infos: list[OperatorInfo], runnable: bool) -> Inferred:
-    """Infer facts, calls and errors of `infos`, whose nodes in `copy` are probes.
+@dataclass(frozen=True)
+class Inlined:
+    """A model without weights whose functions are inlined, and what inference found in it.
 
-    Returns:
-        The inlined model with its inferred types.
+    Attributes:
+        copy: the model before that, see `with_probes`.
+        model: the inlined model.
+        call_sites: those of its probes.
+        inferred: the result of inference.
+        positions: for each node the position in `copy` of the node of a function that it is a copy of;
+            None for other nodes. Empty where the inliner left or converted functions.
     """
-    symbols = shape_inference.symbols(copy)
-    inlined, call_sites = inlined_probes(copy, infos)
-    seen = {id(o.info) for o in call_sites}
-    inferred, graphs = infer_at_call_sites(inlined, call_sites)
-    if runnable:
-        illegal_sizes.check_sizes(inlined, inferred, partial(_infer_types, call_sites))
 
-    # Functions without calls: only what the function itself says is known.
-    if any(info.known_domain and id(info) not in seen for info in infos):
-        scopes = constant_folding.scopes(copy.model)
-        scope_of = {id(graph): scope for scope, graph in scopes}
-        for node, graph in _probes_of(copy):
+    copy: Index
+    model: Index
+    call_sites: list[CallSite]
+    inferred: Inferred
+    positions: Sequence[int | None]
+
+    def infer(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Infer the types of the inlined model, changed, with what is known of its probes."""
+        sites = self.call_sites
+        return shape_inference.infer(model, lambda n, types: output_type(sites[n], types))
+
+    def copies(self) -> dict[int, list[_Copy]]:
+        """Return the copies of each node in a function, one per call in the same order."""
+        result, graphs = self.inferred
+        scope_of = {id(graph): scope for scope, graph in graphs}
+        copies: dict[int, list[_Copy]] = {}
+        for position, (_, graph, node) in zip(
+            self.positions, traversal.nodes(result), strict=False
+        ):
+            if position is not None:
+                copies.setdefault(position, []).append(_Copy(scope_of[id(graph)], node))
+        return copies
+
+
+def infer_inlined(
+    model: Index, infos: Sequence[OperatorInfo], folder: Path | None = None
+) -> Inlined:
+    """Inline the functions of a model, and infer its types; the arguments are those of `inferred`."""
+    copy = with_probes(model, infos, folder)
+    inlined, positions = copy, list[int | None]()
+    shape_inference.import_probes(copy.model)
+    if copy.model.functions:
+        messages = (copy.model, *copy.model.functions)
+        opsets = {op_traits.opset_of(message.opset_import) for message in messages} - {None}
+        for position, node in enumerate(copy.nodes):
+            _take_position(node)  # of the file
+            # The inliner converts nodes to the version of the model.
+            if copy.place(position).function is not None and len(opsets) == 1:
+                node.attribute.append(onnx.helper.make_attribute(_POSITION, position))
+        inlined = Index(_inline_functions(copy.model))
+        positions = [_take_position(node) for node in inlined.nodes]
+        for node in copy.nodes:
+            _take_position(node)
+        positions = [] if inlined.model.functions else positions
+    call_sites = _find_call_sites(inlined, infos)
+    return Inlined(copy, inlined, call_sites, infer_at_call_sites(inlined, call_sites), positions)
+
+
+def _resolve_facts(found: Inlined, infos: Sequence[OperatorInfo], symbols: set[str]) -> None:
+    """Resolve facts, calls and errors of `infos` by what was found at their call sites."""
+    sites: dict[int, list[CallSite]] = {id(info): [] for info in infos if info.known_domain}
+    for call_site in found.call_sites:
+        sites[id(call_site.info)].append(call_site)
+    if not all(sites.values()):  # in functions without calls only what these say is known
+        scope_of = {id(graph): scope for scope, graph in constant_folding.scopes(found.copy.model)}
+        for node, graph in _probes_of(found.copy):
             info = infos[_number_of(node).i]
-            if id(info) not in seen:
+            if not sites[id(info)]:
                 info.dead = True
-                call_sites.append(CallSite(info, node, scope=scope_of[id(graph)]))
-
-    by_operator: dict[int, list[CallSite]] = {}
-    for call_site in call_sites:
-        by_operator.setdefault(id(call_site.info), []).append(call_site)
+                sites[id(info)] = [CallSite(info, node, scope=scope_of[id(graph)])]
     for info in infos:
         if info.known_domain:
-            join_call_sites(info, by_operator.get(id(info), []), symbols)
-    return inferred, graphs
+            join_call_sites(info, sites[id(info)], symbols)
 
 
-def inlined_probes(copy: Index, infos: Sequence[OperatorInfo]) -> tuple[Index, list[CallSite]]:
-    """Inline the functions of a model; return the inlined model and the call site of each probe.
-
-    Args:
-        copy: a model without weights, in which the nodes of `infos` are probes; it is changed.
-        infos: its spatial operators.
-    """
-    shape_inference.import_probes(copy.model)
-    inlined = Index(_inline_functions(copy.model)) if copy.model.functions else copy
+def _find_call_sites(inlined: Index, infos: Sequence[OperatorInfo]) -> list[CallSite]:
+    """Return the call site of each probe of an inlined model, and number the probes by these."""
     number_of = {id(graph): number for number, (_, graph) in enumerate(inlined.graphs)}
     types: dict[int, dict[str, onnx.TypeProto]] = {}
-    call_sites = []
+    call_sites = list[CallSite]()
     for node, graph in _probes_of(inlined):
         if id(graph) not in types:
             types[id(graph)] = shape_inference.declared_types(graph)
@@ -165,7 +181,7 @@ def inlined_probes(copy: Index, infos: Sequence[OperatorInfo]) -> tuple[Index, l
         declared = shape_inference.element_type(types[id(graph)].get(next(iter(node.output), "")))
         call_sites.append(CallSite(infos[number.i], node, number_of[id(graph)], declared=declared))
         number.i = len(call_sites) - 1
-    return inlined, call_sites
+    return call_sites
 
 
 def _inline_functions(copy: onnx.ModelProto) -> onnx.ModelProto:
@@ -174,13 +190,6 @@ def _inline_functions(copy: onnx.ModelProto) -> onnx.ModelProto:
     except Exception as error:  # the calls stay, and less is known of their nodes
         logger.info("onnx inliner gave up: %s", error)
         return copy
-
-
-def _infer_types(call_sites: Sequence[CallSite], model: onnx.ModelProto) -> onnx.ModelProto:
-    """Infer the types of the inlined model with what is known of its probes."""
-    return shape_inference.infer(
-        model, lambda number, types: output_type(call_sites[number], types)
-    )
 
 
 def infer_at_call_sites(model: Index, call_sites: Sequence[CallSite]) -> Inferred:
@@ -366,7 +375,7 @@ class Analysis(Sequence[OperatorInfo]):
         model: onnx.ModelProto | Index,
         operators: Sequence[OperatorInfo],
         folder: Path | None = None,
-        found: Inferred | None = None,
+        found: Inlined | None = None,
     ) -> None:
         """Keep the operators of a model, and what inference found with them, if it did.
 
@@ -374,12 +383,13 @@ class Analysis(Sequence[OperatorInfo]):
             model: the model; it is not changed.
             operators: its spatial operators.
             folder: folder of the external data.
-            found: the result of inference, of a model without functions.
+            found: the result of inference.
         """
         self.model = Index.of(model)
         self._operators = operators
         self._folder = folder
-        self._found = found
+        if found is not None:
+            self._inlined = found
 
     @overload
     def __getitem__(self, index: int) -> OperatorInfo: ...
@@ -392,13 +402,21 @@ class Analysis(Sequence[OperatorInfo]):
         return len(self._operators)
 
     @cached_property
+    def _inlined(self) -> Inlined:
+        return infer_inlined(self.model, self._operators, self._folder)
+
+    @cached_property
     def _inferred(self) -> Inferred:
-        return self._found or inferred(self.model, self._operators, self._folder)
+        """What inference finds in the model as it is; in a function, what all calls have in common."""
+        if self.model.model.functions:
+            return inferred(self.model, self._operators, self._folder)
+        return self._inlined.inferred
 
     @cached_property
     def facts(self) -> list[GraphFacts]:
         """What is known of each graph, in the order of `traversal.graphs`."""
-        return _join_facts(self.model, self._operators, self._folder, self._inferred)
+        copies = self._inlined.copies() if self.model.model.functions else {}
+        return _join_facts(self._inferred, copies)
 
     def node_facts(self, positions: Collection[int]) -> dict[int, NodeFacts]:
         """Return what is known of some nodes, by their positions in `traversal.nodes`."""
@@ -432,22 +450,32 @@ def find(
     Raises:
         ModelFileError: the model cannot run, and `runnable` is given.
     """
-    index = Index.of(model)
-    operators, found = find_operators(index, domains, folder, runnable=runnable)
-    return Analysis(index, operators, folder, found)
+    index, accepted = Index.of(model), DOMAINS | set(domains)
+    local = {(f.domain, f.name) for f in index.model.functions}  # whose calls are no operators
+    infos: list[OperatorInfo] = []
+    for (domain, op_type), positions in index.kinds.items():
+        if (domain, op_type) in local or not recognise(op_type, domain, LEFTOVER_INPUTS):
+            continue
+        for position in positions:
+            place, node = index.place(position), index.nodes[position]
+            if recognise(op_type, domain, len(node.input)):
+                facts = NodeFacts(op_type, domain, (), attributes(node))
+                opset = opset_of(index.model, place)
+                infos.append(OperatorInfo(position, place, node, opset, domain in accepted, facts))
+    infos.sort(key=attrgetter("index"))
+    if not any(info.known_domain for info in infos):
+        check_text(index.nodes)
+        return Analysis(index, infos, folder)
+    found = infer_inlined(index, infos, folder)
+    if runnable:
+        illegal_sizes.check_sizes(found.model, found.inferred[0], found.infer)
+    _resolve_facts(found, infos, shape_inference.symbols(index))
+    return Analysis(index, infos, folder, found)
 
 
-def _join_facts(
-    model: Index,
-    infos: Sequence[OperatorInfo],
-    folder: Path | None,
-    found: Inferred,
-) -> list[GraphFacts]:
-    """Join what inference found with what all calls of a function agree on."""
+def _join_facts(found: Inferred, copies: Mapping[int, Sequence[_Copy]]) -> list[GraphFacts]:
+    """Join what inference found with what all calls of a function agree on, by position in `copies`."""
     known, graphs = found
-    copies = (
-        _inlined_copies(with_probes(model, infos, folder), infos) if model.model.functions else {}
-    )
     nodes = list(traversal.nodes(known)) if copies else []
     for position, each in copies.items():
         _fix_attributes(nodes[position][2], [copy.node for copy in each])
@@ -481,35 +509,6 @@ def _join_facts(
                 sizes.note_elements(name, elements)
         facts.append(GraphFacts(scope, sizes, given.get(id(scope), {})))
     return facts
-
-
-def _inlined_copies(model: Index, infos: Sequence[OperatorInfo]) -> dict[int, list[_Copy]]:
-    """Return the copies of each node in a function, one per call in the same order, by its position.
-
-    Args:
-        model: a copy `with_probes`; it is changed.
-        infos: its spatial operators.
-    """
-    versions = {
-        op_traits.opset_of(m.opset_import) for m in (model.model, *model.model.functions)
-    } - {None}
-    if len(versions) > 1:
-        return {}  # the inliner converts nodes to the version of the model
-    for position, node in enumerate(model.nodes):
-        remove_named(node.attribute, {_POSITION})  # of the file
-        if model.place(position).function is not None:
-            node.attribute.append(onnx.helper.make_attribute(_POSITION, position))
-    inlined, call_sites = inlined_probes(model, infos)
-    positions = [_take_position(node) for node in inlined.nodes]
-    if inlined.model.functions:
-        return {}
-    result, graphs = infer_at_call_sites(inlined, call_sites)
-    scope_of = {id(graph): scope for scope, graph in graphs}
-    copies: dict[int, list[_Copy]] = {}
-    for taken, (_, graph, node) in zip(positions, traversal.nodes(result), strict=True):
-        if taken is not None:
-            copies.setdefault(taken, []).append(_Copy(scope_of[id(graph)], node))
-    return copies
 
 
 def _take_position(node: onnx.NodeProto) -> int | None:

@@ -13,7 +13,7 @@ left:
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -285,7 +285,8 @@ def _innermost_message(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-_CHANGES = frozenset({"Squeeze", "Transpose", "Unsqueeze"})
+_CHANGES = ("Squeeze", "Transpose", "Unsqueeze")
+_WINDOWS = op_traits.having(Trait.WINDOWS)
 
 
 def improve_layouts(model: ModelEditor, fused: Mapping[int, Sequence[ir.Node]]) -> None:
@@ -318,19 +319,18 @@ def remove_layout_changes(
     Returns:
         The edited model; None if nothing changed.
     """
-    todo = [_has_changes_near_windows(graph) for _, graph in traversal.graphs(proto)]
-    if not any(todo):
+    index = Index(proto)
+    windows, changes = index.having(*_WINDOWS), map(index.place, index.having(*_CHANGES))
+    number_of = Counter(changes)
+    todo = {place for place in map(index.place, windows) if number_of[place] > 1}
+    if not todo:
         return None
-    near = (i for i, (_, _, node) in enumerate(traversal.nodes(proto)) if _is_window(node))
-    known = analysis.find(proto, (), folder)
-    model = ModelEditor(proto, known, near=near)
+    model = ModelEditor(proto, analysis.find(index, (), folder), near=windows)
     edited = False
-    for editor, wanted in zip(model.editors(), todo, strict=True):
-        if not wanted or editor.view.opset < MIN_OPSET:
+    for editor in model.editors():
+        if editor.place not in todo or editor.view.opset < MIN_OPSET:
             continue
-        windows = (n for n in editor.message.node if _is_window(n))
-        nodes = (model.matcher.node_of(editor.message, window) for window in windows)
-        editor.fused.update(node for node in nodes if node is not None)
+        editor.fused.update(model.nodes[p] for p in windows if index.place(p) == editor.place)
         if editor.improve_layouts():
             editor.fold_biases()
             editor.note_values()
@@ -338,22 +338,10 @@ def remove_layout_changes(
     if not edited:
         return None
     result = model.finish()
-    finish(result, known.model, op_traits.opset_of(proto.opset_import) or 1)
+    finish(result, index, op_traits.opset_of(proto.opset_import) or 1)
     return result.model
 
 
 def number_of_changes(model: onnx.ModelProto) -> int:
     """Count the nodes that only change the layout of a value."""
-    kinds = (n.op_type for _, _, n in traversal.nodes(model) if op_traits.is_standard(n))
-    return sum(kind in _CHANGES for kind in kinds)
-
-
-def _is_window(message: onnx.NodeProto) -> bool:
-    return op_traits.is_standard(message) and Trait.WINDOWS in op_traits.of(message).traits
-
-
-def _has_changes_near_windows(graph: traversal.GraphLike) -> bool:
-    """Return whether a graph has windows and at least two changes of layout."""
-    kinds = [node.op_type for node in graph.node]
-    changes = sum(kind in _CHANGES for kind in kinds)
-    return changes > 1 and any(map(_is_window, graph.node))
+    return len(Index(model).having(*_CHANGES))

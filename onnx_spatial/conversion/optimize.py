@@ -12,6 +12,7 @@ tensor of it exceeds the rank limit. All other chains stay as they are, byte for
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
+from onnx_spatial.model.traversal import Index, Place
 from onnx_spatial.operators import Rearrange
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
@@ -157,22 +159,20 @@ def _rewritten_keys(result: EditResult) -> set[tuple[str, str]]:
 
 def _taken_values(
     proto: onnx.ModelProto, chains: Sequence[Chain], result: EditResult
-) -> dict[traversal.Place, set[str]]:
+) -> dict[Place, set[str]]:
     """Return the values that nodes compute which became part of an operator, by graph."""
-    done, taken = _rewritten_keys(result), dict[traversal.Place, set[str]]()
+    done, taken = _rewritten_keys(result), dict[Place, set[str]]()
     for chain in chains:
         if _chain_key(chain) in done:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
     if result.model is not None:
-        left = {place: _computed_values(graph) for place, graph in traversal.graphs(result.model)}
-        for place, graph in traversal.graphs(proto):
-            taken.setdefault(place, set()).update(_computed_values(graph) - left.get(place, set()))
+        before, after = Index(proto), Index(result.model)
+        left = {place: after.flow(graph).producers for place, graph in after.graphs}
+        for place, graph in before.graphs:
+            computed = before.flow(graph).producers.keys()
+            taken.setdefault(place, set()).update(computed - left.get(place, ()))
     return taken
-
-
-def _computed_values(graph: traversal.GraphLike) -> set[str]:
-    return {name for node in graph.node for name in node.output if name}
 
 
 def _with_movements(
@@ -224,19 +224,15 @@ def _remove_unread(
     Gone are the nodes of chains and those that computed pads. A new node of one chain may be unread as
     the next one was rewritten, too.
     """
-    names: dict[traversal.Place, set[str]] = {}
-    for before in (named, original):
-        for place, graph in traversal.graphs(before):
-            read = (name for node in graph.node for name in traversal.needs(node))
-            names.setdefault(place, set()).update(read)
-    old = {
-        place: {n for node in g.node for n in node.output}
-        for place, g in traversal.graphs(original)
-    }
-    for place, graph in traversal.graphs(model):
-        made = {name for node in graph.node for name in node.output}
-        names.setdefault(place, set()).update(made - old.get(place, set()))
-    remove_unused(traversal.Index(model), names)
+    names = defaultdict[Place, set[str]](set)
+    before, after = Index(original), Index(model)
+    for index in (Index(named), before):
+        for place, graph in index.graphs:
+            names[place].update(index.flow(graph).readers)
+    old = {place: before.flow(graph).producers for place, graph in before.graphs}
+    for place, graph in after.graphs:
+        names[place].update(after.flow(graph).producers.keys() - old.get(place, ()))
+    remove_unused(after, names)
 
 
 def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool:

@@ -170,7 +170,7 @@ def _with_explicit_pads(
 ) -> EditResult:
     """Give the convolutions explicit pads that onnxruntime refuses, after all other edits."""
     opset = _default_opset(original.model)
-    model = result.index or original
+    model = original if result.model is None else Index(result.model)
     padded = add_explicit_pads(model, opset, folder)
     if not padded.operator_at:
         return result

@@ -12,7 +12,6 @@ from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
-from onnx_spatial.model.traversal import Index
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.operator import show
 from onnx_spatial.operators.spellings import InputFacts
@@ -185,14 +184,6 @@ class EditResult:
     layouts: tuple[int, int] = (0, 0)
     limits: LimitReport | None = None
     notes: list[str] = field(default_factory=list)
-    _index: Index | None = None
-
-    @property
-    def index(self) -> Index | None:
-        """The edited model, read; the model must not change any more."""
-        if self.model is not None and (self._index is None or self._index.model is not self.model):
-            self._index = Index(self.model)
-        return None if self.model is None else self._index
 
     @property
     def operators(self) -> list[OperatorReport]:

@@ -70,7 +70,7 @@ class Inspection:
         refused = {(o.domain, o.op_type) for o in edit.operators if o.action == "refuse"}
         unknown = {(o.domain, o.op_type) for o in edit.operators if o.unknown_domain}
         result = None if edit.model is None else source.holding(edit.model)
-        index = edit.index or traversal.Index(source.proto)
+        index = traversal.Index((result or source).proto)
         return cls(
             source,
             [*edit.operators, *edit.chains],

@@ -146,25 +146,29 @@ def _copy_names(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
     _copy_nodes(graph.node, copy, _copy_names)
 
 
+def check_text(nodes: Sequence[onnx.NodeProto]) -> None:
+    """Check the names of nodes and of their operators.
+
+    Raises:
+        UnicodeDecodeError: one is not UTF-8 text.
+    """
+    for field in ("name", "op_type", "domain", "overload"):
+        for text in {*map(attrgetter(field), nodes)}:
+            if isinstance(text, bytes):  # protobuf's form of it
+                text.decode()
+
+
 def _copy_nodes(
     nodes: Iterable[onnx.NodeProto],
     copy: traversal.GraphLike,
     copy_graph: Callable[[onnx.GraphProto, onnx.GraphProto], None],
     copy_attribute: Callable[[onnx.AttributeProto, onnx.NodeProto], None] | None = None,
 ) -> None:
-    """Copy nodes of a graph.
+    """Copy nodes of a graph, whose names are text (see `check_text`).
 
     `copy_graph(inner, empty)` copies the graphs in attributes, `copy_attribute(attribute, copy)` adds
     another attribute to the copy of its node; None leaves these out.
-
-    Raises:
-        UnicodeDecodeError: the name of a node or of its operator is not UTF-8 text.
     """
-    nodes = list(nodes)
-    for field in ("name", "op_type", "domain", "overload"):
-        for text in {*map(attrgetter(field), nodes)}:
-            if isinstance(text, bytes):
-                text.decode()  # protobuf's form of what is not UTF-8
     special = frozenset(_KINDS.AttributeType.values()) if copy_attribute is None else _SPECIAL
 
     def is_plain(node: onnx.NodeProto) -> bool:

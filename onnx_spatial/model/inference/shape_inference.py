@@ -131,7 +131,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     for graph in graphs:
         _spell_standard_domain(graph, local)
         _forget_negative_dims(graph)
-    has_bounds = insert_bounds(bounded, DOMAIN)
+    has_bounds = _insert_bounds(bounded)
     try:
         with _with_rule(rule):
             inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
@@ -139,7 +139,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         logger.info("onnx shape inference gave up: %s", error)
         return model
     if has_bounds:
-        remove_bounds(inferred, DOMAIN)
+        _remove_bounds(inferred)
     return inferred
 
 
@@ -279,7 +279,7 @@ def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
     return result
 
 
-def insert_bounds(model: onnx.ModelProto, domain: str) -> bool:
+def _insert_bounds(model: onnx.ModelProto) -> bool:
     """Insert Bound nodes in place; return whether there are any."""
     lengths: dict[str, int] = {}
     inserted = False
@@ -289,14 +289,14 @@ def insert_bounds(model: onnx.ModelProto, domain: str) -> bool:
     for _, graph in traversal.graphs(model):  # lazily: inner graphs are those of the edited nodes
         if isinstance(graph, onnx.FunctionProto):
             lengths = {}  # its names are its own
-        inserted |= _insert_in_graph(graph, domain, lengths)
+        inserted |= _insert_in_graph(graph, lengths)
     return inserted
 
 
-def remove_bounds(model: onnx.ModelProto, domain: str) -> None:
+def _remove_bounds(model: onnx.ModelProto) -> None:
     """Remove Bound nodes and the value_info of their outputs, in place."""
     for _, graph in traversal.graphs(model):
-        bounds = remove_where(graph.node, lambda n: n.op_type == BOUND and n.domain == domain)
+        bounds = remove_where(graph.node, lambda n: n.op_type == BOUND and n.domain == DOMAIN)
         sources = {node.output[0]: node.input[0] for node in bounds}
         for node in graph.node if sources else ():
             for index, name in enumerate(node.input):
@@ -313,7 +313,7 @@ def _propagates_values(op_type: str) -> bool:
     )
 
 
-def _insert_in_graph(graph: traversal.GraphLike, domain: str, lengths: dict[str, int]) -> bool:
+def _insert_in_graph(graph: traversal.GraphLike, lengths: dict[str, int]) -> bool:
     """Insert Bound nodes in one graph; `lengths` has the vectors of sizes up to here."""
     if isinstance(graph, onnx.GraphProto):
         for value in graph.input:  # a sibling of the graph may have used the name
@@ -338,7 +338,7 @@ def _insert_in_graph(graph: traversal.GraphLike, domain: str, lengths: dict[str,
                 if (name, most) not in bounded:
                     bounded[name, most] = f"{name}{_SUFFIX}{most}"
                     bound = onnx.helper.make_node(
-                        BOUND, [name], [bounded[name, most]], domain=domain
+                        BOUND, [name], [bounded[name, most]], domain=DOMAIN
                     )
                     bound.attribute.append(onnx.helper.make_attribute(MOST_ATTRIBUTE, most))
                     bound.attribute.append(onnx.helper.make_attribute(VALUE, name))
