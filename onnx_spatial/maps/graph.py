@@ -208,6 +208,8 @@ class GraphMaps:
 
     def _constant_value(self, node: onnx.NodeProto) -> Array:
         ((name, value),) = self._attributes(node).items()
+        if name == "value" and value.external_data:  # of which only the caller knows the folder
+            raise UndecidedError("Constant: its value is in another file")
         if name == "value":
             return numpy_helper.to_array(value)
         if name in ("value_int", "value_ints"):

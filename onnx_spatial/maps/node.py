@@ -202,6 +202,7 @@ class NodeView:
         value = self.get("value", None)
         if value is None:
             return ZERO, int(TensorProto.FLOAT)
+        self.check(not value.external_data, "its value is in another file")
         array = numpy_helper.to_array(value).reshape(-1)
         return number(array[0]), value.data_type
 

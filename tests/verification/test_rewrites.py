@@ -509,16 +509,31 @@ def test_an_operator_of_a_function_is_not_one_of_its_caller() -> None:
     assert verify(original, converted, domains=["tf"]).evidence != "proven"
 
 
-def test_weights_in_other_files_are_compared_by_their_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Mul(x, w)",
+        "c = Constant<value = float[1] {%s}>() y = Mul(x, c)",
+        "s = Shape(x) y = ConstantOfShape<value = float[1] {%s}>(s)",
+    ],
+)
+def test_numbers_in_other_files_are_compared_by_their_bytes(
+    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = []
-    for folder, change in (("a", 0.0), ("b", 1e-6)):
-        weight = np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype(np.float32)
-        weight[0, 0, 0, 0] += change
-        whole = model("g (float[N,4,H,W] x) => (float[N,4,a,b] y) { y = Conv(x, w) }", w=weight)
+    for folder, number in (("a", 1.0), ("b", 1.5)):
+        text = body.replace("%s", str(number))
+        weight = np.full(4, number, np.float32)
+        whole = model(f"g (float[N,4] x) => (float[N,4] y) {{ {text} }}", w=weight)
+        for tensor in (a.t for node in whole.graph.node for a in node.attribute):
+            tensor.CopyFrom(onnx.numpy_helper.from_array(weight[:1]))  # only raw data is external
         (tmp_path / folder).mkdir()
         paths.append(tmp_path / folder / "model.onnx")
-        onnx.save(whole, paths[-1], save_as_external_data=True, location="w.bin", size_threshold=0)
-    assert verify(*paths).evidence != "proven"
+        stored = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+        onnx.save(whole, paths[-1], **stored, convert_attribute=True)
+    monkeypatch.chdir(tmp_path / "a")  # where a file of this name lies, too
+    assert prove(paths[0], paths[0]).is_proven
+    assert not prove(*paths).is_proven
 
 
 def test_a_shape_that_only_the_converted_model_declares_narrows_it() -> None:

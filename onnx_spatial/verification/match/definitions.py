@@ -16,7 +16,6 @@ outputs alone, and the whole of each is one part.
 from __future__ import annotations
 
 import hashlib
-from collections import ChainMap
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -129,11 +128,10 @@ class Definitions:
             unchanged[place] = {
                 node.output[0]
                 for node in after.node
-                if node.output
-                and node.output[0]
-                and shared.issuperset(filter(None, node.output))
-                and known.issuperset(node.input)
+                if known.issuperset(node.input)
                 and node.SerializeToString() in texts
+                and any(node.output[:1])
+                and shared.issuperset(filter(None, node.output))
                 and node.domain not in local
                 and all(a.type in _PLAIN and not a.ref_attr_name for a in node.attribute)
             }
@@ -155,16 +153,8 @@ class Definitions:
 
         A shared value is taken for the same, however it is defined.
         """
-        number = _find_number(self.before.reads, name, place)
-        return number is not None and _find_number(self.after.reads, name, place) == number
-
-
-def _find_number(
-    numbers: Mapping[traversal.Place, Mapping[str, int]], name: str, place: traversal.Place
-) -> int | None:
-    """Return the number of a value that the graph at `place` can read."""
-    known = (numbers.get(scope, {}).get(name) for scope in scopes(place))
-    return next((number for number in known if number is not None), None)
+        number = self.before.read(name, place)
+        return number != _UNKNOWN and self.after.read(name, place) == number
 
 
 def _stored_keys(
@@ -236,8 +226,7 @@ class Numbering:
         stored: keys of its stored tensors.
 
     Attributes:
-        values: number of the definition of each value, by graph and name.
-        reads: number of each value where it is read, likewise.
+        values: number of the definition of each value, by graph and name; not of unchanged nodes.
         holders: number of the operator of each node with the graphs inside of it, by its first output;
             of those that draw no random numbers.
         fed: names of the inputs of each graph; None in the place of a name that only one model has.
@@ -252,7 +241,7 @@ class Numbering:
         stored: Mapping[Key, Hashable],
     ) -> None:
         self.values: dict[traversal.Place, dict[str, int]] = {}
-        self.reads: dict[traversal.Place, Mapping[str, int]] = {}
+        self._reads: dict[traversal.Place, dict[str, int]] = {}
         self.holders: dict[Key, int] = {}
         self.fed: dict[traversal.Place, tuple[str | None, ...]] = {}
         self._both, self._graphs, self._folder = both, graphs, folder
@@ -265,7 +254,7 @@ class Numbering:
             self._function_calls()
         ).static_order():  # a chain of any length
             self._bodies[key] = self._number_body(key)
-        self._number_graph(traversal.Place(), model.graph, ChainMap())
+        self._number_graph(traversal.Place(), model.graph)
 
     def _function_calls(self) -> dict[_Function, set[_Function]]:
         """Return the functions that each function calls; no valid model has a cycle."""
@@ -281,7 +270,7 @@ class Numbering:
     def _number_body(self, key: _Function) -> int:
         """Return the number of a function: of its results, as they depend on inputs and attributes."""
         function, place = self._functions[key], traversal.Place(key)
-        results = self._number_graph(place, function, ChainMap())
+        results = self._number_graph(place, function)
         if any(self._is_random(node) for node in function.node):
             self._random.add(key)
         defaults = sorted(a.SerializeToString(deterministic=True) for a in function.attribute_proto)
@@ -298,15 +287,20 @@ class Numbering:
     def _number(self, *definition: Hashable) -> int:
         return self._numbers.setdefault(definition, len(self._numbers))
 
-    def _number_graph(
-        self,
-        place: traversal.Place,
-        graph: traversal.GraphLike,
-        outer: ChainMap[str, int],
-    ) -> tuple[int, ...]:
+    def read(self, name: str, place: traversal.Place) -> int:
+        """Return the number of a value where the graph at `place` reads it."""
+        for scope in scopes(place):
+            if self._both.is_shared(name, scope):
+                return self._number("shared", scope, name)
+            number = self._reads.get(scope, {}).get(name)
+            if number is not None:
+                return number
+        return _UNKNOWN
+
+    def _number_graph(self, place: traversal.Place, graph: traversal.GraphLike) -> tuple[int, ...]:
         """Number the values of a graph, and return the numbers of its outputs."""
         is_main = place == traversal.Place()
-        reads = outer.new_child()
+        reads = self._reads[place] = {}
         inputs = value_names(graph.input)
         for position, name in enumerate(inputs):
             reads[name] = self._number("input", name if is_main else (len(place.steps), position))
@@ -318,32 +312,22 @@ class Numbering:
             parts = [_digest_tensor(t, self._folder) for t in (sparse.values, sparse.indices)]
             content = sparse.SerializeToString() if None in parts else None
             reads[sparse.values.name] = self._number("sparse", *sparse.dims, *parts, content)
-        values, unchanged = dict(reads.maps[0]), self._both.unchanged.get(place, ())
+        values, unchanged = dict(reads), self._both.unchanged.get(place, ())
         for node in traversal.in_order(graph):
             if node.output and node.output[0] in unchanged:
-                for name in filter(None, node.output):
-                    values[name] = reads[name] = self._number("shared", place, name)
                 continue
-            numbers = self._number_node(place, node, reads)
-            for name, number in zip(node.output, numbers, strict=False):
+            for name, number in zip(node.output, self._number_node(place, node), strict=False):
                 if name:
                     values[name] = number
-                    shared = self._both.is_shared(name, place)
-                    reads[name] = self._number("shared", place, name) if shared else number
-        self.values[place], self.reads[place] = values, reads.maps[0]
+                    if not self._both.is_shared(name, place):
+                        reads[name] = number
+        self.values[place] = values
         self.fed[place] = tuple(n if self._both.is_fed(n, place) else None for n in inputs)
-        return tuple(reads.get(name, _UNKNOWN) for name in value_names(graph.output))
+        return tuple(self.read(name, place) for name in value_names(graph.output))
 
-    def _number_node(
-        self,
-        place: traversal.Place,
-        node: onnx.NodeProto,
-        reads: ChainMap[str, int],
-    ) -> list[int]:
+    def _number_node(self, place: traversal.Place, node: onnx.NodeProto) -> list[int]:
         """Return the numbers of the definitions of a node's outputs."""
-        inputs = _trim_empty(
-            [reads.get(n, _UNKNOWN) if n else _OMITTED for n in node.input], _OMITTED
-        )
+        inputs = _trim_empty([self.read(n, place) if n else _OMITTED for n in node.input], _OMITTED)
         outputs = _trim_empty(list(node.output), "")
         name = named_output(node)
         if name and name in self._graphs.folded.get(place, ()):
@@ -370,7 +354,7 @@ class Numbering:
         bodies: list[Hashable] = []
         for attribute_name, body in sorted(traversal.subgraphs(node), key=lambda named: named[0]):
             inner = place.inside(traversal.step(node.op_type, node.output, attribute_name))
-            results = self._number_graph(inner, body, reads)
+            results = self._number_graph(inner, body)
             bodies.append((attribute_name, self.fed[inner], results))
         draw = name if self._is_random(node) else ""
         if bodies and not draw:

@@ -111,7 +111,7 @@ class Unmatched:
 
 @dataclass(frozen=True)
 class Upstream:
-    """How the original computes the integers and sizes that a part reads.
+    """How the original computes some of the values that a part reads.
 
     Attributes:
         names: names of these values.
@@ -126,7 +126,7 @@ class Upstream:
 
 #: Nodes of a part at most: larger ones cannot be proven, and hold little that both models share.
 MOST_NODES = 2048
-#: Nodes that compute the integers and sizes that a part reads, at most.
+#: Nodes that are followed back to learn how a value that a part reads depends on others, at most.
 MOST_UPSTREAM = 256
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
@@ -213,24 +213,54 @@ class Matches:
         return self._smallest_part(part.place, part.output, stops)
 
     def upstream(self, part: ChangedPart) -> Upstream | None:
-        """Return how the original computes sizes that a part reads; None if it reads none."""
-        place = part.place
+        """Return how the original computes values that a part reads from others; None if it does not.
 
-        def stops(name: str, producer: Producer | None) -> bool:
+        These are integers, which depend on sizes, and values that depend on others that it reads.
+        """
+        names: list[str] = []
+        nodes, stored = dict[int, onnx.NodeProto](), dict[str, onnx.TensorProto]()
+        read: set[str] = set()
+        for name in part.inputs:
+            try:
+                found = self._find_upstream(name, part)
+            except NoPartError:
+                continue
+            names.append(name)
+            nodes.update((self.original.position(node), node) for node in found.nodes)
+            stored.update((tensor.name, tensor) for tensor in found.stored)
+            read |= found.read
+        read -= {output for node in nodes.values() for output in node.output}
+        ordered = sorted(nodes.values(), key=self.original.order)
+        inputs = {name: self._type_of(name, part.place) for name in sorted(read)}
+        whole = Part(ordered, read, [*stored.values()], [], self.original.imports(part.place))
+        return Upstream(names, whole, inputs) if names else None
+
+    def _find_upstream(self, name: str, part: ChangedPart) -> Part:
+        """Return what computes a value that a part reads: a size from data, another value from others.
+
+        Raises:
+            NoPartError: no node does, or it depends on too many values or on others than these.
+        """
+        place, others = part.place, part.inputs.keys() - {name}
+        if not isinstance(self.original.find(name, place), onnx.NodeProto):
+            raise NoPartError("it is an input")
+        size = self._is_size(name, place)
+        first = min((self._order_of(other, place) for other in others), default=None)
+
+        def stops(other: str, producer: Producer | None) -> bool:
             if producer is not None and is_constant(producer):
                 return self.original.is_replaceable(producer)
-            return not self._is_size(name, place)
+            if size:
+                return not self._is_size(other, place)
+            if other not in others and (first is None or self._order_of(other, place) < first):
+                raise NoPartError(f"it depends on {other!r}")
+            return other in others
 
         growing = GrowingPart(self.original, place, stops, MOST_UPSTREAM)
-        names = [n for n in part.inputs if is_computed(self.original.find(n, place))]
-        names = [name for name in names if self._is_size(name, place)]
-        try:
-            for name in names:
-                growing.include(name)
-        except NoPartError:
-            return None
-        inputs = {name: self._type_of(name, place) for name in sorted(growing.read)}
-        return Upstream(names, growing.part(), inputs) if names else None
+        growing.include(name)
+        if not size and not growing.read <= others:
+            raise NoPartError("it depends on other inputs")
+        return growing.part()
 
     def _order_of(self, name: str, place: traversal.Place) -> tuple[int, int]:
         """Return when the original computes a value; stored values and inputs come first."""
@@ -409,8 +439,8 @@ def _disordered_nodes(model: onnx.ModelProto) -> Iterator[str]:
         for node in graph.node:
             read = traversal.needs(node) if node.attribute else node.input
             read = traversal.needs(node) if node.attribute else node.input
-            if early := sorted(later.intersection(read)):
-                label = described(node, place)
-                yield f"the nodes are not in topological order: {label} reads {early[0]!r} too early"
+            if not later.isdisjoint(read):
+                label, early = described(node, place), min(later.intersection(read))
+                yield f"the nodes are not in topological order: {label} reads {early!r} too early"
                 break
             later.difference_update(node.output)

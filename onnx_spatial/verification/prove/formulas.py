@@ -50,7 +50,7 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Vector, recognise
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.match.definitions import Key, named_output
-from onnx_spatial.verification.match.graphs import Part
+from onnx_spatial.verification.match.graphs import Part, is_dense_constant
 from onnx_spatial.verification.values import constant_value
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
@@ -94,7 +94,10 @@ class Formulas:
             inputs: formulas of the values that they read.
             place: graph of the nodes.
         """
-        constants = {t.name: partial(constant_value, t, self.source.folder) for t in part.stored}
+        held = {node.output[0]: node.attribute[0] for node in part.nodes if is_dense_constant(node)}
+        tensors = {name: a.t for name, a in held.items() if a.t.external_data}
+        tensors |= {tensor.name: tensor for tensor in part.stored}
+        constants = {n: partial(constant_value, t, self.source.folder) for n, t in tensors.items()}
         opsets = part.imports.opsets
 
         def spatial(

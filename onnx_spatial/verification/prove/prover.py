@@ -303,7 +303,7 @@ class Prover:
         return range(least, max(least, MAX_RANK) + 1)
 
     def _at_rank(self, part: ChangedPart, upstream: Upstream | None) -> Comparison:
-        """Compare a part with free values; then with those that depend on sizes."""
+        """Compare a part with free values; then with those that depend on sizes, or on each other."""
         comparison = self._following(part, None)
         if comparison.equal or comparison.reason == NEVER_RUNS or upstream is None:
             return comparison
