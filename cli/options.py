@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _NEW_OBJECTS = 100_000
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-#: Sizes from here on are no int64, which a dim of ONNX is.
-_MAX_SIZE = 2**63
 
 
 def _collect_pairs(
@@ -72,7 +70,7 @@ def _parse_dims(text: str) -> tuple[int, ...] | None:
     if not all(part.isdecimal() for part in parts):
         return None
     dims = tuple(map(int, parts))
-    if max(dims, default=0) >= _MAX_SIZE:
+    if max(dims, default=0).bit_length() > 63:  # no int64, which a dim is
         raise click.UsageError(f"the size {max(dims)} is too large")
     return dims
 

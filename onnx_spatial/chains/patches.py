@@ -42,7 +42,7 @@ from onnx_spatial.maps.rules_select import padded
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.operators import ExtractPatches
 from onnx_spatial.operators.patches import AutoPad, Layout
-from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
+from onnx_spatial.operators.spellings.call import TYPICAL_FACTOR
 
 #: The largest kernel along an axis, stride, rate and pad that are tried.
 _MAX_WINDOW_PARAMETER = 1 << 12
@@ -407,7 +407,7 @@ def _read_patches(
         likely = Likely(kernel, strides, lists.get("pads", ())[len(kernel) :])
     side = typical_sides(dims)[0]
     typical = [
-        d if isinstance(d, int) else side if axis else TYPICAL_BATCH for axis, d in enumerate(dims)
+        d if isinstance(d, int) else side if axis else TYPICAL_FACTOR for axis, d in enumerate(dims)
     ]
     for patches in read_patches(form, likely):
         yield patches, dims_for_sizes(chain, path, typical, side)

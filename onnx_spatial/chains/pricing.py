@@ -20,7 +20,7 @@ from onnx_spatial.lowering.emitter import TYPICAL_DIM
 from onnx_spatial.maps.polynomial import FLOOR, Atom, OperationKey, Polynomial
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
-from onnx_spatial.operators.spellings.call import TYPICAL_BATCH
+from onnx_spatial.operators.spellings.call import TYPICAL_FACTOR
 
 #: A rewriting takes at most this share of the time of the nodes that it replaces, and saves this many
 #: microseconds: estimates are not better than that.
@@ -34,7 +34,7 @@ MARGIN_OF_MORE, LEAST_GAIN_OF_MORE = 0.5, 6.0
 MOST_MORE = 8
 
 #: Sizes of an unknown batch and of other unknown dims; a rewriting has to pay with both.
-TYPICAL, SMALL = (TYPICAL_BATCH, TYPICAL_DIM), (1, 16)
+TYPICAL, SMALL = (TYPICAL_FACTOR, TYPICAL_DIM), (1, 16)
 
 #: The most elements that unknown dims are taken to give together, apart from the batch.
 _MOST_ELEMENTS = 1 << 16

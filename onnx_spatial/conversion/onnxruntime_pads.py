@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 STRATEGY = "explicit-pads"
 
 _SAME = frozenset({"SAME_UPPER", "SAME_LOWER"})
-#: Pad has taken its amounts as an input since this opset.
-_PAD_OPSET = 11
 
 #: Positions of the weight, and of the zero point of the data, among the inputs.
 _INPUTS: Mapping[tuple[str, str], tuple[int, int | None]] = {
@@ -211,6 +209,7 @@ def _write_pads(
         OperatorError: its pads cannot be computed in this model.
     """
     from onnx_spatial.lowering import Emitter
+    from onnx_spatial.lowering.nodes import SINCE
 
     positions = _inputs_of(node)
     assert positions is not None
@@ -232,11 +231,11 @@ def _write_pads(
             computed[number] = begin, end
     made = new_nodes.Inserted((), ())
     if any(pair != (0, 0) for pair in computed):
-        if opset < _PAD_OPSET:
+        if opset < SINCE["inputs of Pad"]:
             raise OperatorError(
                 "its pads depend on sizes that only the run knows, and a Pad that computes them "
-                f"needs opset {_PAD_OPSET}, not {opset} (fix them with --static, or export the model "
-                "again with a newer opset)",
+                f"needs opset {SINCE['inputs of Pad']}, not {opset} (fix them with --static, or export "
+                "the model again with a newer opset)",
                 code=Code.OPSET_TOO_OLD,
             )
         amounts = [pair[side] for side in (0, 1) for pair in ((0, 0), (0, 0), *computed)]

@@ -16,14 +16,12 @@ import onnx_ir as ir
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.cost_model import Work
+from onnx_spatial.operators.operator import INT64_MAX
 
 T = TypeVar("T")
 
 #: Types of node attributes.
 Attribute = int | str | Sequence[int] | ir.Attr
-
-INT64_MAX = 2**63 - 1
-
 
 #: The opset that brought an operator, or a form of it; older ones need another way.
 SINCE = {

@@ -26,9 +26,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from onnx import helper
 
-#: Most terms of a polynomial, and most pairs of terms that a multiplication expands.
+#: Most terms of a polynomial; a multiplication expands eight times as many pairs of terms.
 MAX_TERMS = 128
-_MAX_PAIRS = 1024
 #: Most atoms in a product.
 _MAX_DEGREE = 16
 
@@ -172,7 +171,7 @@ class Polynomial:
             if factor is not None:
                 return one._scale_by(factor)
         degree = max(map(len, self._terms)) + max(map(len, other._terms))
-        if len(self._terms) * len(other._terms) > _MAX_PAIRS or degree > _MAX_DEGREE:
+        if len(self._terms) * len(other._terms) > 8 * MAX_TERMS or degree > _MAX_DEGREE:
             return _commutative_atom("Mul", self, other)
         terms: dict[_Product, int] = {}
         for (a, f), (b, g) in itertools.product(self._terms.items(), other._terms.items()):

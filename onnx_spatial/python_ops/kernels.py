@@ -31,6 +31,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from onnx_spatial.errors import Code, OperatorError
+from onnx_spatial.operators.operator import INT32_MAX
 from onnx_spatial.operators.spellings import InputFacts, NodeFacts, read
 from onnx_spatial.operators.spellings.python_ops import DOMAIN, OP_TYPES
 from onnx_spatial.operators.strided_copies import Copies, Shape
@@ -152,8 +153,6 @@ def _plan_of_node(
 
 #: Number of failures that are kept; older ones, which were never raised, are dropped.
 _MAX_KEPT_FAILURES = 4096
-#: Largest number of a failure, which becomes a size in a shape.
-_MAX_FAILURE_NUMBER = 2**31 - 1
 
 _SHAPE = re.compile(r"Input shape:\s*\{([0-9,]+)\}")
 
@@ -238,7 +237,7 @@ class Failures:
         """Keep a failure and return its number."""
         failure = Failure.of(site, error)
         with self._lock:
-            number = next(self._numbers) % _MAX_FAILURE_NUMBER + 1
+            number = next(self._numbers) % INT32_MAX + 1  # a size in a shape
             self._failures[number] = failure
             while len(self._failures) > _MAX_KEPT_FAILURES:
                 del self._failures[next(iter(self._failures))]

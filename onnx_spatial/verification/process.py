@@ -50,7 +50,7 @@ Ending = Literal["crash", "memory", "timeout"]
 #: The models that are compared, in messages.
 ORIGINAL, CONVERTED = "the original", "the converted model"
 
-#: Seconds between two looks at the child.
+#: Seconds between two looks at the child, and at the clock: a late end costs no more than that.
 _INTERVAL_SECONDS = 0.02
 
 
@@ -428,9 +428,6 @@ def show_bytes(size: float) -> str:
 
 # Time
 
-#: Shortest time between two looks at the clock, in seconds: a late end costs no more than that.
-_SHORTEST_WAIT_SECONDS = 0.01
-
 
 class TimeLimitError(BaseException):
     """The time is over; the message says at what. Handlers of `Exception` would hide it."""
@@ -493,7 +490,7 @@ def stopping_in_time(run: ort.RunOptions, doing: str) -> Iterator[None]:
     limit, done = _limit.get(), threading.Event()
 
     def watch_time(stopwatch: Stopwatch, seconds: float) -> None:
-        while not done.wait(max(seconds - stopwatch.seconds, _SHORTEST_WAIT_SECONDS)):
+        while not done.wait(max(seconds - stopwatch.seconds, _INTERVAL_SECONDS)):
             run.terminate = run.terminate or stopwatch.exceeds(seconds)
 
     if limit is not None:

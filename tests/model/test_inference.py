@@ -123,7 +123,7 @@ def test_tensors_that_lie_in_another_file_or_are_broken_are_not_known():
 
 # Shape inference
 
-LONGEST = shape_inference.MAX_SIZES
+LONGEST = MAX_KEPT_ELEMENTS
 
 
 def parsed(text: str) -> onnx.ModelProto:

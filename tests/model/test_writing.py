@@ -262,7 +262,7 @@ def test_in_place_a_link_is_refused(path, folder):
 def test_a_copy_of_a_file_has_its_bytes(tmp_path, monkeypatch, in_kernel):
     if not in_kernel:
         monkeypatch.delattr(os, "copy_file_range", raising=False)
-    monkeypatch.setattr(atomic, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(atomic, "CHUNK_BYTES", 7)
     (tmp_path / "from").write_bytes(bytes(range(100)))
     atomic.atomic_write(tmp_path / "to", atomic.copy_of(tmp_path / "from"))
     assert (tmp_path / "to").read_bytes() == bytes(range(100))

@@ -26,7 +26,7 @@ import onnx
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.io import external_data
 
-#: Tensors up to this many elements keep their values: shapes, pads, axes, block shapes.
+#: Tensors up to this many elements keep their values: shapes have a few, tables of indices some more.
 MAX_KEPT_ELEMENTS = 4096
 
 _KINDS = onnx.AttributeProto

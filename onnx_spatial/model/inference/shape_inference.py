@@ -30,6 +30,7 @@ import onnx.shape_inference
 
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.remove_unused import remove_named, remove_where
+from onnx_spatial.model.graph.strip import MAX_KEPT_ELEMENTS
 from onnx_spatial.model.op_traits import Trait
 
 DOMAIN = "onnx_spatial.probe"
@@ -251,8 +252,6 @@ def forget_shapes(model: onnx.ModelProto, names: Collection[str]) -> None:
 BOUND = "Bound"
 #: INT attribute: the longest vector that keeps its length.
 MOST_ATTRIBUTE = "most"
-#: Most elements of a vector of sizes; shapes have a few, index tables some more.
-MAX_SIZES = 4096
 
 #: STRING attribute: the name of the value.
 VALUE = "value"
@@ -332,9 +331,11 @@ def _insert_in_graph(graph: traversal.GraphLike, lengths: dict[str, int]) -> boo
                 lengths[node.output[0]] = _constant_length(node)
             continue
         length, most = _output_length(node, lengths)
-        unknown = any(lengths.get(name, MAX_SIZES + 1) > MAX_SIZES for name in node.input)
+        unknown = any(
+            lengths.get(name, MAX_KEPT_ELEMENTS + 1) > MAX_KEPT_ELEMENTS for name in node.input
+        )
         for index, name in enumerate(node.input if op_type not in _SIZES else ()):
-            if name and (most == 0 or lengths.get(name, MAX_SIZES + 1) > MAX_SIZES):
+            if name and (most == 0 or lengths.get(name, MAX_KEPT_ELEMENTS + 1) > MAX_KEPT_ELEMENTS):
                 if (name, most) not in bounded:
                     bounded[name, most] = f"{name}{_SUFFIX}{most}"
                     bound = onnx.helper.make_node(
@@ -359,18 +360,22 @@ def _insert_in_graph(graph: traversal.GraphLike, lengths: dict[str, int]) -> boo
 
 def _output_length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
     """Return the most elements of a node's output, and the limit for its inputs."""
-    known = [min(lengths.get(name, MAX_SIZES), MAX_SIZES) for name in node.input if name]
+    known = [
+        min(lengths.get(name, MAX_KEPT_ELEMENTS), MAX_KEPT_ELEMENTS) for name in node.input if name
+    ]
     if node.op_type in _SIZES:
-        return 64, MAX_SIZES
+        return 64, MAX_KEPT_ELEMENTS
     if node.op_type == "Concat":
         length = sum(known)
-        return (length, MAX_SIZES) if length <= MAX_SIZES else (MAX_SIZES, 0)
-    return max(known, default=1), MAX_SIZES
+        return (
+            (length, MAX_KEPT_ELEMENTS) if length <= MAX_KEPT_ELEMENTS else (MAX_KEPT_ELEMENTS, 0)
+        )
+    return max(known, default=1), MAX_KEPT_ELEMENTS
 
 
 def _tensor_length(tensor: onnx.TensorProto) -> int:
     """Return the number of elements; more than LONGEST if a dim is negative."""
-    return math.prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else MAX_SIZES + 1
+    return math.prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else MAX_KEPT_ELEMENTS + 1
 
 
 def _constant_length(node: onnx.NodeProto) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 #: Writes content to a file descriptor.
 Fill = Callable[[int], None]
 
-_CHUNK_BYTES = 2**22
+#: Bytes of a file that are read at a time.
+CHUNK_BYTES = 2**22
 #: Bytes that the kernel copies at a time; a disk takes a second or less for them.
 _PART_BYTES = 2**28
 
@@ -72,7 +73,7 @@ def copy_of(path: Path, copied: Callable[[int], None] = lambda size: None) -> Fi
             except (AttributeError, OSError):  # not on this system, or between these file systems
                 pass
             file.seek(done)
-            while chunk := file.read(_CHUNK_BYTES):
+            while chunk := file.read(CHUNK_BYTES):
                 _write_all(target, chunk)
                 copied(len(chunk))
 

@@ -21,9 +21,9 @@ import onnx_ir as ir
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io import other_formats
+from onnx_spatial.model.io.atomic import CHUNK_BYTES
 from onnx_spatial.model.io.source import Source
 
-_COMPARE_BYTES = 2**20
 #: Smaller initializers stay in the model: sizes, axes and the like, which tools read as constants.
 _MIN_BYTES = 1024
 #: Offsets of large tensors start at a page, as ONNX recommends for files that are mapped.
@@ -217,7 +217,7 @@ def _read_chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[byte
     """Yield the bytes of a tensor in chunks of equal size."""
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         data = ir.serde.TensorProtoTensor(tensor).tobytes()
-        yield from (data[i : i + _COMPARE_BYTES] for i in range(0, len(data), _COMPARE_BYTES))
+        yield from (data[i : i + CHUNK_BYTES] for i in range(0, len(data), CHUNK_BYTES))
         return
     entry = _entries_of(tensor)
     path = (folder or Path()) / entry["location"]
@@ -225,7 +225,7 @@ def _read_chunks(tensor: onnx.TensorProto, folder: Path | None) -> Iterator[byte
     left = int(entry.get("length", "0")) or path.stat().st_size - offset
     with path.open("rb") as file:
         file.seek(offset)
-        while left > 0 and (chunk := file.read(min(left, _COMPARE_BYTES))):
+        while left > 0 and (chunk := file.read(min(left, CHUNK_BYTES))):
             left -= len(chunk)
             yield chunk
 

@@ -23,8 +23,8 @@ from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import Arithmetic, BatchToSpace, FixedOperator, SpaceToBatch
 from onnx_spatial.operators.operator import DIMS, Dim, Size, show
 
-#: An unknown number of images in estimates. Not 1: onnxruntime's kernels skip axes of 1.
-TYPICAL_BATCH = 2
+#: An unknown number of images, or block, in estimates. Not 1: onnxruntime's kernels skip axes of 1.
+TYPICAL_FACTOR = 2
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class FixedCall:
     @property
     def typical_batch(self) -> int:
         """A legal size for an unknown batch in estimates."""
-        return TYPICAL_BATCH * self.operator.multiple(0)
+        return TYPICAL_FACTOR * self.operator.multiple(0)
 
     @property
     def axes(self) -> int:
@@ -268,9 +268,6 @@ BLOCKS: dict[str, tuple[type[SpaceToBatch] | type[BatchToSpace], str]] = {
     "BatchToSpace": (BatchToSpace, "crops"),
 }
 
-#: An unknown block in estimates.
-TYPICAL_BLOCK = 2
-
 
 @dataclass(frozen=True)
 class BlockCall:
@@ -310,7 +307,7 @@ class BlockCall:
     def parameters(self) -> tuple[Parameter, ...]:
         """The block and the pads or crops."""
         return (
-            Parameter(self.block, 1, TYPICAL_BLOCK),
+            Parameter(self.block, 1, TYPICAL_FACTOR),
             Parameter(self.begins, 0),
             Parameter(self.ends, 0),
         )
@@ -330,8 +327,8 @@ class BlockCall:
     def typical_batch(self) -> int:
         """A legal size for an unknown batch in estimates."""
         if self.kind is SpaceToBatch:
-            return TYPICAL_BATCH
-        return TYPICAL_BATCH * math.prod(self.block.values or (TYPICAL_BLOCK,) * self.blocked)
+            return TYPICAL_FACTOR
+        return TYPICAL_FACTOR * math.prod(self.block.values or (TYPICAL_FACTOR,) * self.blocked)
 
     @property
     def family(self) -> tuple[object, ...]:
