@@ -4,6 +4,7 @@ Every value of a random graph is an output. Its elements and dims as expressions
 the run for the atoms that only the run knows, have to be the elements and dims of the run.
 """
 
+import sys
 from random import Random
 
 import numpy as np
@@ -188,16 +189,14 @@ def test_nodes_that_break_the_rules_tell_nothing(node):
     assert known is None or all(e.lone_atom is not None for e in known)
 
 
-def test_three_thousand_nodes_are_followed_without_recursion():
-    nodes = [f"a{i} = Add(a{i - 1}, one) b{i} = Div(b{i - 1}, two)" for i in range(1, 3_000)]
-    values = [f"y{i} = Relu(y{i - 1})" for i in range(1, 3_000)]
-    text = (
-        f"y0 = Relu(x) {' '.join(values)} a0 = Shape(y2999) b0 = Add(a0, pair_4) {' '.join(nodes)}"
-    )
-    known = sizes(
-        f"pair_4 = Constant <value_ints = [1, 2, 3, 4]> () {text} out = Add(a2999, b2999)"
-    )
-    assert known.entries("a2999")[1] == known.dims("x")[1] + 2999
+def test_more_nodes_than_calls_may_nest_are_followed():
+    many = sys.getrecursionlimit() + 100
+    nodes = [f"a{i} = Add(a{i - 1}, one) b{i} = Div(b{i - 1}, two)" for i in range(1, many)]
+    values = [f"y{i} = Relu(y{i - 1})" for i in range(1, many)]
+    text = f"y0 = Relu(x) {' '.join(values)} a0 = Shape(y{many - 1}) b0 = Add(a0, pair_4)"
+    text = f"pair_4 = Constant <value_ints = [1, 2, 3, 4]> () {text} {' '.join(nodes)}"
+    known = sizes(f"{text} last = Identity(a{many - 1}) out = Add(last, b{many - 1})")
+    assert known.entries("last")[1] == known.dims("x")[1] + many - 1
     assert len(known.entries("out")) == 4
 
 
