@@ -34,11 +34,11 @@ from onnx import TensorProto
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.cost_model import Work
-from onnx_spatial.lowering.nodes import INT64_MAX, SINCE, NewerOpsetError
+from onnx_spatial.lowering.nodes import SINCE, NewerOpsetError
 from onnx_spatial.lowering.sizes import LARGEST_CONSTANT, TYPICAL_DIM, Size, SizeArithmetic
-from onnx_spatial.operators.operator import is_countable
+from onnx_spatial.operators.operator import INT64_MAX, is_countable
 
-__all__ = ["INT64_MAX", "TYPICAL_DIM", "Emitter", "Size", "Tensor"]
+__all__ = ["TYPICAL_DIM", "Emitter", "Size", "Tensor"]
 
 
 @dataclass(frozen=True)
