@@ -31,13 +31,13 @@ MARGIN, LEAST_GAIN = 0.8, 1.2
 MARGIN_OF_MORE, LEAST_GAIN_OF_MORE = 0.5, 6.0
 
 #: The most nodes by which a rewriting exceeds those that it replaces.
-MOST_MORE = 8
+MAX_MORE = 8
 
 #: Sizes of an unknown batch and of other unknown dims; a rewriting has to pay with both.
 TYPICAL, SMALL = (TYPICAL_FACTOR, TYPICAL_DIM), (1, 16)
 
 #: The most elements that unknown dims are taken to give together, apart from the batch.
-_MOST_ELEMENTS = 1 << 16
+_MAX_ELEMENTS = 1 << 16
 
 #: Microseconds of a Conv in onnxruntime with one thread: for the node, for an image, for an element of
 #: the windows that it gathers, and for a multiplication and addition. Fitted to 16 one-hot Convs of 5 to
@@ -53,7 +53,7 @@ def is_worthwhile(before: float, after: float, nodes_before: int, nodes_after: i
         nodes_before, nodes_after: numbers of nodes.
     """
     more = nodes_after > nodes_before
-    if nodes_after > nodes_before + MOST_MORE:
+    if nodes_after > nodes_before + MAX_MORE:
         return False
     margin, gain = (MARGIN_OF_MORE, LEAST_GAIN_OF_MORE) if more else (MARGIN, LEAST_GAIN)
     return after <= margin * before and before - after >= gain
@@ -200,7 +200,7 @@ def estimate_dims(
         operator: what reads the dims; each is a multiple of its known factors.
     """
     unknown = sum(not isinstance(dim, int) for dim in dims[1:])
-    side = min(scale[1], int(_MOST_ELEMENTS ** (1 / max(1, unknown))))
+    side = min(scale[1], int(_MAX_ELEMENTS ** (1 / max(1, unknown))))
     sizes = []
     for axis, dim in enumerate(dims):
         part = operator.multiple(axis) if operator is not None else 1

@@ -40,7 +40,7 @@ from onnx_spatial.model.graph.new_nodes import Draft
 from onnx_spatial.model.op_traits import Trait
 
 #: Axes added or removed that are paired with each other; more are left as they are.
-_MOST_PAIRED = 3
+_MAX_PAIRED = 3
 
 #: What a node costs in comparison to others: a Transpose moves memory.
 _WEIGHTS = {"Squeeze": 2, "Transpose": 3, "Unsqueeze": 2}
@@ -103,7 +103,7 @@ class Layout:
     def paired(self) -> Layout:
         """The same change, with added axes that are removed ones where that takes fewer steps."""
         removed, added = self.removed, [i for i, axis in enumerate(self.axes) if axis is None]
-        if not removed or not added or max(len(removed), len(added)) > _MOST_PAIRED:
+        if not removed or not added or max(len(removed), len(added)) > _MAX_PAIRED:
             return self
         count = min(len(removed), len(added))
         places = itertools.combinations(added, count)

@@ -313,10 +313,10 @@ def _number_factors(
 Kind = Literal["transpose", "gather"]
 
 #: Factors of five blocked axes; the swaps of more, whose number grows by the third power, are not tried.
-_MOST_FACTORS = 9
+_MAX_FACTORS = 9
 
 #: In a plan of three stages, the first and the last are among this many of the cheapest swaps.
-_MOST_SWAPS = 16
+_MAX_SWAPS = 16
 
 #: Nodes for each axis of an index that is computed at run time, and nanoseconds for each entry.
 _INDEX_NODES, _INDEX_ENTRY = 3, 0.5
@@ -536,11 +536,11 @@ def cheapest_plan(problem: Problem) -> tuple[Stage, ...] | None:
         return None if problem.gathers else ()
     none: tuple[float, tuple[Stage, ...]] = (0.0, ())
     around = [(none, none)]
-    if len(before) <= _MOST_FACTORS:
+    if len(before) <= _MAX_FACTORS:
         firsts = problem.cheapest_swaps((before, order) for order in swaps(before))
         lasts = problem.cheapest_swaps((order, after) for order in swaps(after))
         around += [*((first, none) for first in firsts), *((none, last) for last in lasts)]
-        around += itertools.product(firsts[:_MOST_SWAPS], lasts[:_MOST_SWAPS])
+        around += itertools.product(firsts[:_MAX_SWAPS], lasts[:_MAX_SWAPS])
     least, plan = math.inf, None
     for (head_price, head), (tail_price, tail) in around:
         price = head_price + tail_price

@@ -44,14 +44,14 @@ from onnx_spatial.lowering.request import Request, Windows, computes_padding, pa
 from onnx_spatial.operators import ExtractPatches, ReorgYolo
 
 #: The most elements of a result that are gathered one by one: each has an entry in a table.
-_MOST_ELEMENTS = 1 << 20
+_MAX_ELEMENTS = 1 << 20
 
 #: The most spatial axes of patches whose rows are added up in the run; one more is admitted without
 #: padding of computed amounts.
-_MOST_AXES = 2
+_MAX_AXES = 2
 
 #: Windows of so many places have lowerings without an index for each element.
-_MOST_PLACES = 64
+_MAX_PLACES = 64
 
 _ZERO_ROW = np.array(-1, np.int64)
 
@@ -108,8 +108,8 @@ def element_gather(request: Request, emit: Emitter) -> ir.Value:
     sizes = (
         [dim for dim in request.call.output_shape(shape) if isinstance(dim, int)] if shape else []
     )
-    if math.prod(sizes) > _MOST_ELEMENTS:
-        raise ConversionError(f"its table would have more than {_MOST_ELEMENTS:,} entries")
+    if math.prod(sizes) > _MAX_ELEMENTS:
+        raise ConversionError(f"its table would have more than {_MAX_ELEMENTS:,} entries")
     if TensorProto.STRING in request.element_types:
         raise ConversionError("the elements are strings")
     if request.opset < SINCE["GatherElements"]:
@@ -163,13 +163,13 @@ def _refuse_long_index(request: Request, op: ExtractPatches) -> None:
     """
     assert request.shape is not None
     known = all(isinstance(dim, int) for dim in request.shape[: _lead(request)])
-    if known or math.prod(op.kernel) > _MOST_PLACES:
+    if known or math.prod(op.kernel) > _MAX_PLACES:
         return
     if not _takes_runs(request):
         raise ConversionError("each element of the result would have an entry in a computed index")
-    if len(op.kernel) > _MOST_AXES + (not computes_padding(op)):
+    if len(op.kernel) > _MAX_AXES + (not computes_padding(op)):
         raise ConversionError(
-            f"an index for more than {_MOST_AXES} axes with computed padding is hard to prove"
+            f"an index for more than {_MAX_AXES} axes with computed padding is hard to prove"
         )
 
 

@@ -269,7 +269,7 @@ class Case(Splits):
         self.finite: set[str] = set()
         #: Whether a sum of one element times 1 and of others times 0 is that element (`FINITE_DATA`).
         self.copies = False
-        #: Numbers of elements of tensors of the model, and so below `values.MOST_ELEMENTS`.
+        #: Numbers of elements of tensors of the model, and so below `values.MAX_ELEMENTS`.
         self.counts: list[Polynomial] = []
         #: Calls of the original of operators without a rule, see `UnknownRule`.
         self.calls: set[Hashable] = set()

@@ -310,7 +310,7 @@ _ROUNDING, _LEAST = 2.0**-24, 2.0**-149
 #: Roundings of the fold of a step, in any order of its operations, and constants that it has.
 _STEPS = {"BatchNormalization": (8, 4), "Add": (1, 1), "Sub": (1, 1), "Mul": (2, 1), "Div": (2, 1)}
 #: The most that rounding may add to a bias, relative to the largest one: what cancels is not known.
-_MOST_ROUNDED = 2.0**-16
+_MAX_ROUNDED = 2.0**-16
 
 Numbers = npt.NDArray[np.float64]
 
@@ -415,7 +415,7 @@ def _is_close(
     return bool(
         _is_within(after, factor * before, error * np.abs(factor * before))
         and _is_within(added, summand, error * size)
-        and error * np.max(size, initial=0) <= _MOST_ROUNDED * largest
+        and error * np.max(size, initial=0) <= _MAX_ROUNDED * largest
     )
 
 

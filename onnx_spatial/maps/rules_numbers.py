@@ -37,7 +37,7 @@ from onnx_spatial.maps.polynomial import (
     unknown,
 )
 from onnx_spatial.maps.tensor import Tensor, filled_tensor, only_dims, vector_of
-from onnx_spatial.maps.values import MAX_PLACES, MOST_ELEMENTS, SIZE_LIMIT, limit_of
+from onnx_spatial.maps.values import MAX_ELEMENTS, MAX_PLACES, SIZE_LIMIT, limit_of
 
 #: Bits of the integer types in which nodes compute, without the sign; int32 where the type is unknown.
 _BITS = {int(TensorProto.INT64): 63, int(TensorProto.INT32): 31, 0: 31}
@@ -88,9 +88,9 @@ def _magnitude_of(case: Case, p: Polynomial, counted: bool) -> int:
             bound *= _bound_of(case, atom, counted)
         below = {a: limit for a in atoms if (limit := _known_limit(case, a)) is not None}
         term = Polynomial({tuple(a for a in atoms if a not in below): 1})
-        large = counted and bound > MOST_ELEMENTS and term.nonnegative
+        large = counted and bound > MAX_ELEMENTS and term.nonnegative
         if large and any(case.surely(count - term) for count in case.counts):
-            bound = MOST_ELEMENTS * math.prod(below[a] for a in atoms if a in below)
+            bound = MAX_ELEMENTS * math.prod(below[a] for a in atoms if a in below)
         total += abs(factor) * bound
     return total
 

@@ -17,10 +17,10 @@ from onnx_spatial.maps.division import exact
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule, axes_of, broadcast, broadcast_at
 from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, product
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims
-from onnx_spatial.maps.values import MOST_ELEMENTS
+from onnx_spatial.maps.values import MAX_ELEMENTS
 
 #: Ends of a Slice from this number on are the end of the axis: none has more elements.
-_OPEN_END = MOST_ELEMENTS - 1
+_OPEN_END = MAX_ELEMENTS - 1
 
 
 def _map_slice(case: Case, node: NodeView) -> list[Tensor]:

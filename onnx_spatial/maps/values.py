@@ -30,7 +30,7 @@ from onnx_spatial.maps.polynomial import (
 SIZE_LIMIT = 2**27
 
 #: Tensors have fewer elements.
-MOST_ELEMENTS = 2**31
+MAX_ELEMENTS = 2**31
 
 #: The most combinations of indices: of a grid, and of one for a single decision.
 MAX_PLACES = 1 << 20
@@ -64,7 +64,7 @@ def limit_of(atom: Atom) -> int | None:
     if not isinstance(key, Symbol) or not atom.nonnegative:
         return None
     merged = isinstance(key.kind, IndexKind) and not _is_linear(key.kind.extent)
-    return MOST_ELEMENTS if merged else SIZE_LIMIT
+    return MAX_ELEMENTS if merged else SIZE_LIMIT
 
 
 def _limit_of_sum(p: Polynomial) -> int | None:

@@ -24,12 +24,12 @@ Index = tuple[slice | int, ...]
 Shape = tuple[int, ...]
 
 #: The most moves of an operator that are kept.
-_MOST_KEPT = 1024
+_MAX_KEPT = 1024
 
 #: Bytes of neighbouring elements that are copied as one: numpy copies each row of an inner axis by a
 #: call of its own, which costs more than a few bytes. Only in arrays of at least so many elements, as
 #: it takes four more calls.
-_MOST_JOINED, _FEWEST_ELEMENTS = 128, 512
+_MAX_JOINED, _FEWEST_ELEMENTS = 128, 512
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Plan:
             return None
         count = math.prod(self.source.dims[-self.tail :])
         size = count * x.dtype.itemsize
-        if count == 1 or size > _MOST_JOINED or not x.flags.c_contiguous:
+        if count == 1 or size > _MAX_JOINED or not x.flags.c_contiguous:
             return None
         return np.dtype((np.void, size))
 
@@ -142,7 +142,7 @@ def kept(count: int, moves: Callable[[], Iterable[Move]]) -> Callable[[], Iterab
         count: number of moves.
         moves: generates them.
     """
-    if count > _MOST_KEPT:
+    if count > _MAX_KEPT:
         return moves
     few = tuple(moves())
     return lambda: few

@@ -46,7 +46,7 @@ Regions = Mapping[tuple[str, str], int | None]
 #: are beyond a limit.
 _PROBLEMS, _REPLACEMENTS, _REASONS = 6, 12, 8
 #: Larger distances in ulp are no figures that help.
-_MOST_ULP = 1_000_000
+_MAX_ULP = 1_000_000
 
 #: Columns of words that have a level, and of numbers.
 _MARKED = {"action", "proven", "run", "result"}
@@ -538,7 +538,7 @@ def _largest_error(output: Document) -> str:
 def _ulp_cell(steps: float | None) -> str:
     if steps is None:
         return ""
-    return f"{steps:.0f} ulp" if steps <= _MOST_ULP else "> 1e6 ulp"
+    return f"{steps:.0f} ulp" if steps <= _MAX_ULP else "> 1e6 ulp"
 
 
 def _allowed_cell(output: Document) -> str:

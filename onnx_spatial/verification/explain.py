@@ -64,9 +64,9 @@ from onnx_spatial.verification.values import (
 )
 
 #: Changes that are named; a model that differs in more is another model.
-_MOST_CHANGES = 8
+_MAX_CHANGES = 8
 #: Error relative to the largest value from which on another precision does not explain it.
-_MOST_OF_PRECISION = 0.25
+_MAX_OF_PRECISION = 0.25
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def other_precision(models: ModelPair, result: Verification) -> Cause | None:
         return None
     worst, shown = max(errors), [p for p in result.problems if p.startswith("output ")]
     outputs = () if result.outputs_only else shown
-    if worst <= _MOST_OF_PRECISION:
+    if worst <= _MAX_OF_PRECISION:
         headline = f"outputs are at most {worst:.1e} of the largest value apart: {change}"
         allowed = all(o.passed is not False for o in result.outputs)
         # The power of ten from twice the error on.
@@ -209,7 +209,7 @@ def edited_nodes(edits: Sequence[str]) -> Cause | None:
         "use the model as `onnx-spatial convert` wrote it, or find the tool that edited it later: the "
         "conversion does not change this"
     )
-    return Cause(tuple(edits), advice) if 0 < len(edits) <= _MOST_CHANGES else None
+    return Cause(tuple(edits), advice) if 0 < len(edits) <= _MAX_CHANGES else None
 
 
 def next_step(result: Verification, divergence: Divergence | None) -> str:
@@ -253,7 +253,7 @@ def next_step(result: Verification, divergence: Divergence | None) -> str:
 # The first value that differs
 
 #: Bytes of a model that is copied to give it more outputs.
-_MOST_BYTES = 2**28
+_MAX_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def find_first_value(
         tolerance: that the caller sets for the output that differs.
     """
     original, converted = models.original.proto, models.converted.proto
-    if max(original.ByteSize(), converted.ByteSize()) > _MOST_BYTES:
+    if max(original.ByteSize(), converted.ByteSize()) > _MAX_BYTES:
         return None
     made = {name: node for node in converted.graph.node for name in node.output if name}
     makers = {

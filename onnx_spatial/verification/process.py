@@ -339,7 +339,7 @@ def _portable_error(error: Exception) -> Exception:
 # Memory
 
 #: Bytes that a verification may take beside the weights of its models, at most.
-MOST_MEMORY = 4 * 2**30
+MAX_MEMORY = 4 * 2**30
 
 
 #: Where containers find their limit (control groups, version 2 and 1).
@@ -399,7 +399,7 @@ def limit_to_machine() -> None:
 def default_memory() -> int:
     """Return the bytes that a verification may take: 4 GiB, or a quarter of a smaller machine."""
     machine = machine_memory()
-    return MOST_MEMORY if machine is None else min(MOST_MEMORY, machine // 4)
+    return MAX_MEMORY if machine is None else min(MAX_MEMORY, machine // 4)
 
 
 def private_memory(pid: int) -> int | None:

@@ -23,7 +23,7 @@ from adapter import plan
 from chain_models import Net
 from onnx import AttributeProto, helper, numpy_helper
 
-from onnx_spatial.chains.pricing import MARGIN, MOST_MORE
+from onnx_spatial.chains.pricing import MARGIN, MAX_MORE
 
 SIZES = {
     "n": (1, 2, 3), "h": (1, 2, 3, 4, 5, 6, 8, 12), "w": (2, 4, 6, 8, 9, 10), "t": (2, 4, 5, 6, 10),
@@ -266,7 +266,7 @@ def outcome(number: int, seed: int) -> str:
         return "right"
     if any((s.estimated_us or 0) > MARGIN * s.before_us for s in done if s.before_us):
         return "slower"
-    return "larger" if result.nodes[1] > result.nodes[0] + MOST_MORE * len(done) else "right"
+    return "larger" if result.nodes[1] > result.nodes[0] + MAX_MORE * len(done) else "right"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
 def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
     known = context.get_input_type(0)
     if known is not None:
-        most = context.get_attribute(MOST_ATTRIBUTE).i
+        most = context.get_attribute(MAX_ATTRIBUTE).i
         if any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
             _current.negative = context.get_attribute(VALUE).s.decode()
         context.set_output_type(0, output_type(known, most))
@@ -251,7 +251,7 @@ def forget_shapes(model: onnx.ModelProto, names: Collection[str]) -> None:
 #: Operator type, in the domain of the probes.
 BOUND = "Bound"
 #: INT attribute: the longest vector that keeps its length.
-MOST_ATTRIBUTE = "most"
+MAX_ATTRIBUTE = "most"
 
 #: STRING attribute: the name of the value.
 VALUE = "value"
@@ -341,7 +341,7 @@ def _insert_in_graph(graph: traversal.GraphLike, lengths: dict[str, int]) -> boo
                     bound = onnx.helper.make_node(
                         BOUND, [name], [bounded[name, most]], domain=DOMAIN
                     )
-                    bound.attribute.append(onnx.helper.make_attribute(MOST_ATTRIBUTE, most))
+                    bound.attribute.append(onnx.helper.make_attribute(MAX_ATTRIBUTE, most))
                     bound.attribute.append(onnx.helper.make_attribute(VALUE, name))
                     nodes.append(bound)
                 node.input[index] = bounded[name, most]

@@ -52,7 +52,7 @@ _COMPUTE = frozenset(
 #: Types whose arithmetic numpy and runtimes have in common.
 _DTYPES = {np.dtype(t) for t in (np.bool_, np.int32, np.int64, np.float32, np.float64)}
 #: The most elements of a result, and of an input whose values onnx's inference looks at.
-_MOST_ELEMENTS, _FEW = 1 << 24, 64
+_MAX_ELEMENTS, _FEW = 1 << 24, 64
 
 
 def is_foldable(node: onnx.NodeProto) -> bool:
@@ -72,7 +72,7 @@ def folded(
         return []
     if (
         node.op_type in ("Expand", "Tile")
-        and np.prod(arrays[node.input[1]], dtype=float) > _MOST_ELEMENTS
+        and np.prod(arrays[node.input[1]], dtype=float) > _MAX_ELEMENTS
     ):
         return []
     names = [name for name in node.output if name]
@@ -95,7 +95,7 @@ def folded(
             results = reference.ReferenceEvaluator(model).run(
                 None, {i.name: arrays[i.name] for i in inputs}
             )
-        if not all(isinstance(r, np.ndarray) and r.size <= _MOST_ELEMENTS for r in results):
+        if not all(isinstance(r, np.ndarray) and r.size <= _MAX_ELEMENTS for r in results):
             return []
         return [numpy_helper.from_array(r, n) for r, n in zip(results, names, strict=True)]
     except Exception:  # of any type: the values stay unknown

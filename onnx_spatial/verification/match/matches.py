@@ -125,9 +125,9 @@ class Upstream:
 
 
 #: Nodes of a part at most: larger ones cannot be proven, and hold little that both models share.
-MOST_NODES = 2048
+MAX_NODES = 2048
 #: Nodes that are followed back to learn how a value that a part reads depends on others, at most.
-MOST_UPSTREAM = 256
+MAX_UPSTREAM = 256
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
@@ -256,7 +256,7 @@ class Matches:
                 raise NoPartError(f"it depends on {other!r}")
             return other in others
 
-        growing = GrowingPart(self.original, place, stops, MOST_UPSTREAM)
+        growing = GrowingPart(self.original, place, stops, MAX_UPSTREAM)
         growing.include(name)
         if not size and not growing.read <= others:
             raise NoPartError("it depends on other inputs")
@@ -288,7 +288,7 @@ class Matches:
             return name not in inside and stops(name, place)
 
         before, after = (
-            GrowingPart(graphs, place, ends, MOST_NODES)
+            GrowingPart(graphs, place, ends, MAX_NODES)
             for graphs in (self.original, self.converted)
         )
         try:

@@ -129,7 +129,7 @@ MAX_RANK = 8
 
 
 #: How often parts are looked for, each time with fewer names that both models have.
-_MOST_MATCHES = 4
+_MAX_MATCHES = 4
 
 
 #: Differences that are looked for: where two functions have different names, they may be the same.
@@ -166,7 +166,7 @@ class Prover:
         """
         first: tuple[Matches, list[Proof]] | None = None
         matches: Matches | None = self._matches
-        for _ in range(_MOST_MATCHES):
+        for _ in range(_MAX_MATCHES):
             if matches is None:
                 break
             self._follow(matches)
@@ -377,12 +377,12 @@ def _with_rank(part: ChangedPart, name: str, rank: int) -> ChangedPart:
 # Sizes to try
 
 #: Small trials, and elements of the data of the large one (64 MiB of float32).
-_SMALL_TRIALS, _MOST_ELEMENTS = 3, 2**24
+_SMALL_TRIALS, _MAX_ELEMENTS = 3, 2**24
 
 #: All values of a symbol below this are tried, and the most with those near constants.
-_SMALL, _MOST_VALUES = 7, 96
+_SMALL, _MAX_VALUES = 7, 96
 #: The largest value of a symbol, and the most combinations of values that are kept.
-_MAX_VALUE, _MOST_ROWS = 1 << 25, 1 << 13
+_MAX_VALUE, _MAX_ROWS = 1 << 25, 1 << 13
 
 
 def trials_of(part: ChangedPart, differences: Sequence[Difference]) -> tuple[Trial, ...]:
@@ -397,7 +397,7 @@ def trials_of(part: ChangedPart, differences: Sequence[Difference]) -> tuple[Tri
         for trials in rows:
             if number < len(trials) and len(chosen) < _SMALL_TRIALS:
                 chosen.setdefault(_key(trials[number]), trials[number])
-    large = [t for trials in rows for t in trials if _count_elements(t) <= _MOST_ELEMENTS]
+    large = [t for trials in rows for t in trials if _count_elements(t) <= _MAX_ELEMENTS]
     if large:
         largest = max(large, key=_count_elements)
         chosen.setdefault(_key(largest), largest)
@@ -429,7 +429,7 @@ def _elements_of(
     name: str, shape: Sequence[int], symbols: Mapping[Hashable, int]
 ) -> list[int] | None:
     """Return the integers that a part reads from a value; None if they are no part of its formulas."""
-    if len(shape) > 2 or math.prod(shape) > _MOST_VALUES:
+    if len(shape) > 2 or math.prod(shape) > _MAX_VALUES:
         return None
     keys = [(INTEGER, integer_symbol(name, index)) for index in np.ndindex(*shape)]
     return [symbols.get(key, 0) for key in keys] if any(key in symbols for key in keys) else None
@@ -486,8 +486,8 @@ def _solution_rows(
             if atom in bases and bases <= rows.keys():
                 keep &= np.broadcast_to(_evaluate_rows(fact, rows) >= 0, keep.shape)
         chosen = np.flatnonzero(keep)
-        if len(chosen) > _MOST_ROWS:
-            chosen = np.sort(rng.choice(chosen, _MOST_ROWS, replace=False))
+        if len(chosen) > _MAX_ROWS:
+            chosen = np.sort(rng.choice(chosen, _MAX_ROWS, replace=False))
         rows = {a: values[chosen] for a, values in rows.items()}
         count = len(chosen)
     differs = _rows_that_differ(sides[0], sides[1], rows, count)
@@ -509,7 +509,7 @@ def _values_near(atom: Atom, facts: Sequence[Polynomial]) -> Values:
         factors = {1, *(abs(f) for product, f in fact.terms.items() if atom in product)}
         for factor in factors:
             values.update(dict.fromkeys(constant // factor + d for d in (0, 1, -1, 2)))
-    return np.array([v for v in values if v <= _MAX_VALUE][:_MOST_VALUES], np.int64)
+    return np.array([v for v in values if v <= _MAX_VALUE][:_MAX_VALUES], np.int64)
 
 
 def _rows_that_differ(

@@ -49,9 +49,9 @@ from onnx_spatial.verification.run.run_error import RunError
 from onnx_spatial.verification.run.sessions import Original
 
 #: Runs of the model, at most.
-_MOST_RUNS = 64
+_MAX_RUNS = 64
 #: Elements of an input beyond which sizes are only tried if the first ones, the likely ones, are there.
-_MOST_ELEMENTS = 2**20
+_MAX_ELEMENTS = 2**20
 #: Elements of an input beyond which no data is made up, and bytes that one takes meanwhile.
 _LARGEST_INPUT, _BYTES_PER_ELEMENT = 2**28, 16
 #: Largest rank of a numpy array; 64 since numpy 2.
@@ -140,7 +140,7 @@ class SizeSearch:
         self._needed = [i for i in self._inputs if i.default is None]
         self._fixed = dict(fixed or {})
         self._model = model
-        self._runs, self._limit = 0, float(_MOST_ELEMENTS)
+        self._runs, self._limit = 0, float(_MAX_ELEMENTS)
 
     def first(self) -> LegalSizes:
         """Run the model at likely sizes, and repair what fails, until a run succeeds.
@@ -152,7 +152,7 @@ class SizeSearch:
         reached, furthest = (-2, -1), ""
         empty: LegalSizes | None = None
         tried: set[object] = set()
-        while self._runs < _MOST_RUNS and (assignment := next(proposals, None)) is not None:
+        while self._runs < _MAX_RUNS and (assignment := next(proposals, None)) is not None:
             key = (*sorted(assignment.sizes.items()), assignment.mode, assignment.number)
             if key in tried or self._exceeds_limit(assignment):
                 continue
@@ -198,7 +198,7 @@ class SizeSearch:
         self._runs += 1
         values = self._draw_parameters(assignment, override)
         arrays = make_feeds(self._inputs, assignment, values, self._seed)
-        self._progress(f"sizes {self._runs}/{_MOST_RUNS}: looking for legal ones")
+        self._progress(f"sizes {self._runs}/{_MAX_RUNS}: looking for legal ones")
         try:
             return LegalSizes(assignment, arrays, self._run_model(arrays))
         except RunError as error:

@@ -254,9 +254,9 @@ def _dense_output(value: Any) -> Any:
 
 #: Most elements of the output of an operator: a block of 10^9 must not exhaust the memory. A string
 #: takes some 60 bytes.
-_MOST_ELEMENTS, _MOST_STRINGS = 2**27, 2**22
+_MAX_ELEMENTS, _MAX_STRINGS = 2**27, 2**22
 #: Most positions in a window or block; each is one step of the kernel.
-_MOST_POSITIONS = 2**16
+_MAX_POSITIONS = 2**16
 
 #: Types that Gather and Concat take in onnxruntime; bfloat16 from that opset on.
 _GATHERED = frozenset(
@@ -423,7 +423,7 @@ def _fetching_nodes(
     sizes = [d if isinstance(d, int) else 0 for d in dims or ()]
     if info.facts.inputs[0] is None or dims is None:
         same = add_node("Sub", shape, shape)
-    elif 0 in dims or math.prod(filter(None, sizes)) > _MOST_ELEMENTS:
+    elif 0 in dims or math.prod(filter(None, sizes)) > _MAX_ELEMENTS:
         same = add_constant(np.zeros(len(sizes), np.int64))
     else:
         same = add_constant(np.array(sizes, np.int64))
@@ -442,7 +442,7 @@ def _fetching_nodes(
     return nodes
 
 
-def _check_elements(shape: Sequence[Any], most: int = _MOST_ELEMENTS) -> None:
+def _check_elements(shape: Sequence[Any], most: int = _MAX_ELEMENTS) -> None:
     """Refuse an output that is too large to be computed.
 
     Raises:
@@ -460,7 +460,7 @@ def _positions_function(info: OperatorInfo, numbers: Sequence[int]) -> Callable[
         numbers: of the inputs that are parameters.
     """
     facts = info.facts
-    most = _MOST_STRINGS if TensorProto.STRING in info.element_types else _MOST_ELEMENTS
+    most = _MAX_STRINGS if TensorProto.STRING in info.element_types else _MAX_ELEMENTS
 
     def positions(shape: Array, *parameters: Array) -> Array:
         arrays: list[Array | None] = [None] * len(facts.inputs)
@@ -475,7 +475,7 @@ def _positions_function(info: OperatorInfo, numbers: Sequence[int]) -> Callable[
         call = read(replace(facts, inputs=tuple(inputs)))
         operator = call.bind(arrays)
         _check_elements(operator.output_shape(x.shape), most)
-        if math.prod(operator.positions) > _MOST_POSITIONS:
+        if math.prod(operator.positions) > _MAX_POSITIONS:
             raise OperatorError(
                 f"{operator.positions_of} of {show(operator.positions)} are too large to be compared"
             )

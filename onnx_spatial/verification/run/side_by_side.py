@@ -409,7 +409,7 @@ def _not_run(reason: str, no_runtime: bool = False, out_of_memory: bool = False)
 # Changed parts
 
 #: Elements of the largest input of a part that runs on its own: 128 MiB of float32.
-_MOST_ELEMENTS = 2**25
+_MAX_ELEMENTS = 2**25
 #: Bytes of a constant that is a parameter rather than a weight.
 _SMALL_BYTES = 256
 #: Type of values whose type is not known.
@@ -608,7 +608,7 @@ class _Sides:
         types = {name: shape_inference.element_type(t) for name, t in self._part.inputs.items()}
         for trial in trials:
             sizes = [math.prod(shape) for shape in trial.shapes.values()]
-            if trial.shapes.keys() >= types.keys() and max(sizes, default=0) <= _MOST_ELEMENTS:
+            if trial.shapes.keys() >= types.keys() and max(sizes, default=0) <= _MAX_ELEMENTS:
                 yield {
                     name: trial.values[name]
                     if name in trial.values
