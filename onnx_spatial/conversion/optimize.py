@@ -1,7 +1,7 @@
 """Convert a model, and rewrite its standard nodes where that is faster or a rank limit asks for it.
 
     file -> chains become operators -> conversion -> chains that gained nothing become nodes again
-         -> chains that only move data -> changes of layout between convolutions (`graph_layouts`)
+         -> chains that only move data -> changes of layout between convolutions (`graph_editor`)
          -> what is still beyond the rank limit (`limits`)
 
 The operators are put in the place of their chains in memory, and converted with those of the file. A
