@@ -240,10 +240,11 @@ def _carry_out_region(
         graph.sort()
     editor.improve_layouts()
     editor.fold_biases()
-    counted = {*regions.shared}
+    counted, order = {*regions.shared}, {name: n for n, name in enumerate(regions.entries)}
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         info = end.subject.info
-        begun = [name for name in regions.entries if name in regions.origins[end.name] - counted]
+        mine = (regions.origins[end.name] - counted) & order.keys()
+        begun = sorted(mine, key=order.__getitem__)
         counted.update(begun)
         convolutions = [
             (label, _describe_convolution(new, editor))
