@@ -39,7 +39,9 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     return inlined
 
 
-def agree(made: onnx.ModelProto, lowered: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
+def assert_agree(
+    made: onnx.ModelProto, lowered: onnx.ModelProto, feeds: dict[str, np.ndarray]
+) -> None:
     """Every consumer accepts the function form and gives the bits of the lowered model."""
     check(made)
     expected = running.run(lowered, feeds)

@@ -196,7 +196,7 @@ def _draw_windows(cell: Cell, rng: Rng | None, other: bool) -> Call:
             spans = [(k - 1) * r + 1 if valid else 1 for k, r in windows]
             sizes = tuple(low + int(rng.integers(7)) for low in spans)
             given = replace(given, sizes=sizes, channels=int(rng.integers(1, 4)))
-    if row.operator == REORG and (drawn or other):  # whatever it was, the stride divides it
+    if row.operator == REORG and (drawn or other):  # the stride, 2, must divide the sizes
         sizes = tuple(2 * size for size in given.sizes)
         given = replace(given, sizes=sizes, channels=given.channels + 3)
     return row.windows(given, first=cell.channels_first)

@@ -73,7 +73,7 @@ def works(session):
 """
 
 
-def python(*code: str, timeout: float = 120) -> None:
+def assert_runs(*code: str, timeout: float = 120) -> None:
     """Run a program of several parts, which must end well."""
     with heard():
         done = subprocess.run(

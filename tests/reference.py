@@ -75,7 +75,7 @@ def imported(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def agree(
+def assert_agree(
     model: onnx.ModelProto, *feeds: dict[str, np.ndarray], full_check: bool = True, **options: Any
 ) -> onnx.ModelProto:
     """Convert; the result is valid, holds no spatial operator and gives the reference's outputs."""

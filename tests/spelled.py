@@ -71,7 +71,9 @@ class Row:
 
     Attributes:
         name: of the row.
-        operator, op_type, dialect: that the node stands for, of the node, and what inspect calls it.
+        operator: the operator that the node is.
+        op_type: of the node.
+        dialect: who defines this spelling, as `inspect` calls it.
         style: "size" (a block_size), "nd" (a table of pairs), "axes" (an entry for each axis),
             "prepared" (this project's), "tf" or "openvino" (patches).
         domains, types: of the node and of its parameters, taken in turn.

@@ -23,7 +23,7 @@ def way(request) -> str:
     return request.param
 
 
-def validate(paths: list[Path], way: str, capsys: pytest.CaptureFixture[str]) -> None:
+def assert_passed(paths: list[Path], way: str, capsys: pytest.CaptureFixture[str]) -> None:
     """All of them pass, and are compared with what was recorded."""
     words = ["validate", *map(str, paths), "-j", "2", "--strict", "--json", *way.split()]
     code = run(words)
@@ -41,12 +41,12 @@ def test_the_grid_passes(way, tmp_path, capsys):
         return WAYS[(row + form) % len(WAYS)]
 
     cells = [cell for cell in grid.CELLS if dealt(cell) == way][::4]
-    validate([grid.write(cell, tmp_path) for cell in cells], way, capsys)
+    assert_passed([grid.write(cell, tmp_path) for cell in cells], way, capsys)
 
 
 def test_nets_pass(way, capsys):
     paths = sorted([*ZOO.glob("*/model.onnx"), *ZOO.glob("chains/*/model.onnx")])
-    validate(paths[WAYS.index(way) :: len(WAYS)], way, capsys)
+    assert_passed(paths[WAYS.index(way) :: len(WAYS)], way, capsys)
 
 
 @pytest.mark.parametrize("net", ["deeplab", "wavenet_noncausal", "chains/conv2d"])

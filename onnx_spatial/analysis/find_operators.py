@@ -227,9 +227,9 @@ def _infer_all(
     Args:
         model: the model; ranks that onnx does not infer are declared in it.
         rule: gives the types of its probes.
-        count: counts what is known of them: with the same parameters in the same model inference
-            would find the same again.
-        begin: called in front of each inference.
+        count: counts the parameters that are known; if there are no more than before, another
+            inference would find the same.
+        begin: called before each inference.
     """
     _drop_doubtful_shapes(model)
     known, result = None, model.model

@@ -35,7 +35,7 @@ def test_cases(case, unknown):
     model = case.model(symbolic=unknown, run_time_parameters=unknown)
     feeds = case.feeds(run_time_parameters=unknown)
     made = consumers.function_form(model)
-    consumers.agree(made, convert(model), feeds)
+    consumers.assert_agree(made, convert(model), feeds)
     (result,) = running.run(made, feeds)
     assert running.same_bits(result, case.expected)
     if not unknown and not case.quantised:
@@ -67,7 +67,9 @@ def test_element_types_and_opsets(number):
         }}""")
     x = np.array([f"t{v}" for v in range(48)], object)
     x = x if dtype == "string" else np.arange(1, 49).astype(helper.tensor_dtype_to_np_dtype(code))
-    consumers.agree(consumers.function_form(made), convert(made), {"x": x.reshape(2, 3, 4, 2)})
+    consumers.assert_agree(
+        consumers.function_form(made), convert(made), {"x": x.reshape(2, 3, 4, 2)}
+    )
 
 
 # Places
@@ -132,6 +134,6 @@ def test_places(name):
     form = consumers.function_form(made)
     for taken in [True, False][: 1 + ("bool c," in text)]:
         data = feeds | ({"c": np.array(taken)} if "bool c" in text else {})
-        consumers.agree(form, reference.agree(made, data, full_check=False), data)
+        consumers.assert_agree(form, reference.assert_agree(made, data, full_check=False), data)
     assert onnx_spatial.verify(made, form)
     assert ", ".join(dict.fromkeys(s.graph for s in plan(made).operators)) == places

@@ -24,7 +24,7 @@ def numbers(*shape: int, dtype: type = np.float32) -> np.ndarray:
     return rng.standard_normal(shape).astype(dtype)
 
 
-def agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
+def assert_agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
     """Convert a model, and compare it with the original in onnx's evaluator; return the result."""
     converted = convert(made)
     with pytest.raises(Exception, match="Dilation not supported for AutoPadType"):
@@ -62,7 +62,7 @@ def test_kernels_dilations_and_strides(kernel, attributes, sizes, auto_pad, know
     text = f'auto_pad = "{auto_pad}", {attributes}'
     made = conv(rank, ", ".join(map(str, declared)), kernel, text)
     feeds = [{"x": numbers(1, 2, *size)} for size in (sizes[:1] if known else sizes)]
-    converted = agree(made, *feeds)
+    converted = assert_agree(made, *feeds)
     is_computed = not known and "strides = [1, 1]" not in attributes
     assert ("Pad" in {n.op_type for n in converted.graph.node}) == is_computed
 
@@ -119,7 +119,7 @@ def test_in_a_branch_and_in_a_function(text, place, is_static):
     (site,) = plan(made).operators
     assert (site.node, site.graph) == ("inner", place)
     sizes = [(9, 8), (5, 6)]
-    converted = agree(made, *({"x": numbers(1, 1, *s), "b": np.array(True)} for s in sizes))
+    converted = assert_agree(made, *({"x": numbers(1, 1, *s), "b": np.array(True)} for s in sizes))
     assert ("Pad" not in structure.counts(converted)) == is_static
     (conv,) = (n for n in structure.nodes(converted) if n.op_type == "Conv")
     assert {a.name for a in conv.attribute} == {"pads", "dilations", "strides"}  # and no mark

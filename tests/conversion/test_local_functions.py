@@ -75,7 +75,7 @@ def test_an_optional_input_stays_missing():
     assert list(form.graph.node[0].input) == ["x", "block", "", "high"]
     assert list(form.functions[0].input) == ["data", "block_shape", "pads_begin", "pads_end"]
     feeds = {"x": image(2, 4, 4, 3), "high": np.array([0, 0, 2, 0])}
-    consumers.agree(form, lowered(made), feeds)
+    consumers.assert_agree(form, lowered(made), feeds)
 
 
 # One function or several
@@ -90,7 +90,7 @@ def test_sites_share_a_body_that_reads_what_differs_and_nodes_of_one_name_are_to
     assert names(form) == ["com.microsoft:SpaceToBatchND"]
     read = {name for n in form.functions[0].node for name in n.input}
     assert {"x", "paddings"} <= read and "block_shape" not in read  # which is the same in both
-    consumers.agree(form, lowered(made), {"x": image(2, 4, 8, 3)})
+    consumers.assert_agree(form, lowered(made), {"x": image(2, 4, 8, 3)})
     made.graph.node[1].input[0] = "x"
     made.graph.node[1].input[2] = "none"
     form = function_form(made)  # of equal sites
@@ -128,7 +128,7 @@ def test_attributes_that_differ_are_read_by_reference(differing):
     (function,) = form.functions
     references = {a.ref_attr_name for n in function.node for a in n.attribute if a.ref_attr_name}
     assert references == {*differing.split()} <= set(function.attribute)
-    consumers.agree(form, lowered(made), {"x": image(12, 6, 12, 3)})
+    consumers.assert_agree(form, lowered(made), {"x": image(12, 6, 12, 3)})
     assert plan(form).model == plan(made).model
 
 
@@ -150,7 +150,7 @@ def test_nodes_of_onnxs_own_domains_move_to_ours_and_others_stay(domain, home):
     assert calls(form) == names(form) == [f"{home}:SpaceToBatchND"]
     assert marks(form) == [f"{domain}:SpaceToBatchND"]
     assert home in [o.domain for o in form.opset_import]  # although the file forgot it
-    consumers.agree(form, lowered(made, domains=domains), {"x": image(2, 4, 4, 3)})
+    consumers.assert_agree(form, lowered(made, domains=domains), {"x": image(2, 4, 4, 3)})
     back = plan(form).model  # no need to say again that the domain holds our operators
     assert structure.ops(back) == ["Reshape", "Transpose", "Reshape"]
 
@@ -167,7 +167,7 @@ def test_leftovers_get_the_name_that_they_had_before():
     assert marks(form) == [":SpaceToDepth", ":DepthToSpace"]
     block, pads = np.array([2, 3], np.int32), np.array([[1, 0], [0, 2]], np.int32)
     feeds = {"x": image(2, 5, 4, 2), "block": block, "pads": pads}
-    consumers.agree(form, lowered(made), feeds)
+    consumers.assert_agree(form, lowered(made), feeds)
     assert plan(form).model == plan(made).model
 
 

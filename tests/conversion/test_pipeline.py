@@ -119,7 +119,7 @@ def guessed(declared: str) -> onnx.ModelProto:
 @pytest.mark.parametrize("declared", ["float[1,4,6,1] y", "float[1,4,6,1] z", "float[1,H,W,1] z"])
 def test_guesses_of_sizes_that_nothing_confirms_are_dropped(declared):
     """onnxruntime would believe them, and take dims of one name to be of one size."""
-    converted = reference.agree(guessed(declared), {"x": image(1, 4, 6, 1)})
+    converted = reference.assert_agree(guessed(declared), {"x": image(1, 4, 6, 1)})
     for name in "yz":
         for info in converted.graph.value_info:
             if info.name == name:

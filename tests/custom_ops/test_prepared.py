@@ -35,7 +35,7 @@ def prepare(made: onnx.ModelProto) -> onnx.ModelProto:
     return prepared
 
 
-def agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
+def assert_agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
     """Prepared, it gives the reference's outputs in a program's own session."""
     prepared = prepare(made)
     for each in feeds:
@@ -62,7 +62,7 @@ def test_a_node_becomes_one_of_ours_and_a_reshape_that_lets_errors_out():
     made = model(SPACE_TO_BATCH)
     made.graph.node[0].doc_string = "atrous"
     made.graph.node[0].metadata_props.add(key="owner", value="me")
-    prepared = agree(made, {"x": image(2, 3, 4, 3)})
+    prepared = assert_agree(made, {"x": image(2, 3, 4, 3)})
     told = [{p.key: p.value for p in node.metadata_props} for node in prepared.graph.node]
     assert [each[ORIGIN] for each in told] == ["SpaceToBatchND aspp"] * 2
     assert (told[1]["owner"], prepared.graph.node[-1].doc_string) == ("me", "atrous")
@@ -92,7 +92,7 @@ def test_elements_that_cannot_enter_python_stay_outside(dtype, opset, expected):
         pytest.skip("BitCast came with opset 26")
     inputs = (image(4, 2, 2, 1).astype(dtype), np.array([2, 2]), np.zeros((2, 2), int))
     made = one_node("BatchToSpaceND", inputs, opset=opset, ir_version=running.ir_version_of(opset))
-    prepared = agree(made, {"x": inputs[0]})
+    prepared = assert_agree(made, {"x": inputs[0]})
     assert structure.ops(prepared) == expected.split()
     again = custom_ops.prepare(prepared)
     assert again is prepared
@@ -143,15 +143,15 @@ def test_in_other_places(holder):
     feeds = [{"x": np.stack([x, -x])}] if holder == "scan" else [{"x": x}]
     if holder == "branch":
         feeds = [{"x": x, "take": np.array(take)} for take in (True, False)]
-    inlined = onnx.inliner.inline_local_functions(agree(made, *feeds))
+    inlined = onnx.inliner.inline_local_functions(assert_agree(made, *feeds))
     assert not structure.spatial(onnx_spatial.convert(inlined, verify=False).model)
 
 
 @pytest.mark.parametrize("kind", ["double", "int64"])
 def test_a_function_of_two_types_and_a_loop_whose_state_changes_its_shape(kind):
     feeds = {"a": image(2, 4, 4, 1), "b": image(2, 4, 4, 1).astype(kind)}
-    agree(two_types(kind), feeds)
-    agree(changing_loop(), {"x": image(1, 16, 1, 2), "n": np.array(3)})
+    assert_agree(two_types(kind), feeds)
+    assert_agree(changing_loop(), {"x": image(1, 16, 1, 2), "n": np.array(3)})
 
 
 # Reading it again

@@ -10,7 +10,7 @@ extended = pytest.mark.skipif(not custom_ops.available(), reason="needs onnxrunt
 
 @extended
 def test_a_fork_goes_on_with_a_session_and_makes_its_own():
-    programs.python("""
+    programs.assert_runs("""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # onnxruntime's threads do not outlive a fork
         session = opened(options)
@@ -90,12 +90,12 @@ FOREIGN = """
     ids=["own options", "library after ours", "library before ours"],
 )
 def test_other_python_operators_go_on_working(program):
-    programs.python(FOREIGN, program)
+    programs.assert_runs(FOREIGN, program)
 
 
 @extended
 def test_it_is_loaded_late_registered_once_and_by_one_version_and_slows_no_child_processes_down():
-    programs.python("""
+    programs.assert_runs("""
         assert not any(m.startswith("onnx_spatial.custom_ops") for m in sys.modules)
         onnx_spatial.InferenceSession
         assert "onnxruntime_extensions" not in sys.modules
@@ -117,7 +117,7 @@ def test_it_is_loaded_late_registered_once_and_by_one_version_and_slows_no_child
 
 @extended
 def test_two_copies_of_the_package_share_one_registration():
-    programs.python("""
+    programs.assert_runs("""
         first = opened()
         kept = {n: sys.modules.pop(n) for n in list(sys.modules) if n.split(".")[0] == "onnx_spatial"}
         import onnx_spatial as copy
@@ -132,7 +132,7 @@ def test_two_copies_of_the_package_share_one_registration():
 
 @extended
 def test_whatever_goes_wrong_in_an_operator_names_the_node_and_the_session_goes_on():
-    programs.python("""
+    programs.assert_runs("""
         import logging
         from onnx_spatial import OperatorError, custom_ops
         from onnx_spatial.operators.strided_copies import Plan
@@ -162,7 +162,7 @@ def test_whatever_goes_wrong_in_an_operator_names_the_node_and_the_session_goes_
 @extended
 @pytest.mark.parametrize("runs", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_valid_and_invalid_runs_on_many_threads(runs):
-    programs.python(f"RUNS = {runs}", THREADS, timeout=1800)
+    programs.assert_runs(f"RUNS = {runs}", THREADS, timeout=1800)
 
 
 THREADS = """
@@ -208,7 +208,7 @@ assert len(found) == 8 * RUNS and all(each == True for each in found), found
 @extended
 def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on():
     # The signal arrives while an operator runs, or in onnxruntime just before it calls the next.
-    programs.python("""
+    programs.assert_runs("""
         import signal
         from onnx_spatial.operators.strided_copies import Plan
         session, before, real = opened(), signal.getsignal(signal.SIGINT), Plan.run
@@ -232,7 +232,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_and_the_session_goes_on():
 
 @extended
 def test_signals_with_a_handler_wait_for_the_end_of_the_run():
-    programs.python("""
+    programs.assert_runs("""
         import signal, threading, time
 
         class Timeout(Exception):
@@ -274,7 +274,7 @@ BLOCKED = "sys.modules['onnxruntime_extensions'] = None  # importing it fails fr
 
 
 def test_without_extensions_python_operators_say_what_is_missing_and_the_rest_goes_on():
-    programs.python(
+    programs.assert_runs(
         BLOCKED,
         """
         assert onnx_spatial.convert(model).verification

@@ -33,9 +33,9 @@ def pair(
     return model(body, given=f"float[{dims}] x", gives=gives, **dtype, **more)
 
 
-def agree(made: onnx.ModelProto, *shapes: tuple[int, ...]) -> onnx.ModelProto:
+def assert_agree(made: onnx.ModelProto, *shapes: tuple[int, ...]) -> onnx.ModelProto:
     """The converted model, which gives what the definitions say, bit for bit, and is proven."""
-    converted = reference.agree(made, *({"x": image(*shape)} for shape in shapes))
+    converted = reference.assert_agree(made, *({"x": image(*shape)} for shape in shapes))
     result = verify(made, converted)
     assert result.evidence == "proven", result.message
     return converted
@@ -61,7 +61,7 @@ def test_what_is_left(forward: bool, first: Any, second: Any, left: list[str]) -
     assert one.lowering == two.lowering == ("unblocked" if forward else "cancelled")
     assert (one.nodes_before, two.nodes_before) == (1, 1)
     assert one.nodes_after + two.nodes_after == len(left)
-    converted = agree(made, (12, 4, 6, 1))
+    converted = assert_agree(made, (12, 4, 6, 1))
     assert structure.ops(converted) == ["Neg", *left, "Neg"]
     assert plan(made).touched["nodes_replaced"] == ["one", "two"]
     assert structure.dims(converted, "b") is None
@@ -88,17 +88,17 @@ def test_what_is_left_to_each_on_its_own(
     one, two = plan(made).operators
     assert reason in one.declined[0]
     assert "cancelled" not in (one.lowering, two.lowering)
-    agree(made, (36, 6, 6, 1) if "dims" in options else (12, 4, 6, 1))
+    assert_agree(made, (36, 6, 6, 1) if "dims" in options else (12, 4, 6, 1))
 
 
 def test_sizes_and_parameters_that_only_the_run_knows() -> None:
     made = pair(True, NONE, NONE, **OTHERS)  # a value between them that others need stays
     one, two = plan(made).operators
     assert one.lowering != "unblocked" and two.lowering == "unblocked"
-    agree(made, (12, 4, 6, 1))
+    assert_agree(made, (12, 4, 6, 1))
     made = pair(True, [[1, 1], [0, 3]], [[2, 2], [1, 3]], dims="N,H,W,C")
     assert plan(made).operators[0].lowering == "unblocked"
-    agree(made, (1, 4, 6, 2), (2, 2, 3, 1))
+    assert_agree(made, (1, 4, 6, 2), (2, 2, 3, 1))
     made = pair(False, NONE, NONE)
     made.graph.initializer.remove(next(t for t in made.graph.initializer if t.name == "q"))
     made.graph.input.append(onnx.helper.make_tensor_value_info("q", 6, [2, 2]))
@@ -109,7 +109,7 @@ def test_a_chain_cancels_pair_by_pair_and_the_same_operator_twice_is_no_pair() -
     chain = """a = SpaceToBatchND(x, block, none) b = BatchToSpaceND(a, block, none)
         c = SpaceToBatchND(b, block, none) d = BatchToSpaceND(c, block, none) y = Neg(d)"""
     made = model(chain, given="float[1,4,6,2] x")
-    assert structure.ops(agree(made, (1, 4, 6, 2))) == ["Identity", "Identity", "Neg"]
+    assert structure.ops(assert_agree(made, (1, 4, 6, 2))) == ["Identity", "Identity", "Neg"]
     twice = pair(True, NONE, NONE, dims="1,4,9,1")
     twice.graph.node[2].op_type = "SpaceToBatchND"
     assert [site.declined for site in plan(twice).operators] == [(), ()]
@@ -133,7 +133,7 @@ def test_all_pads_and_crops_of_one_axis(
     except ValueError:  # a broken rule
         assert plan(made).refused
     else:
-        reference.agree(made, feeds)
+        reference.assert_agree(made, feeds)
 
 
 # By hand

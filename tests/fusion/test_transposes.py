@@ -133,9 +133,9 @@ def absorbed(made: onnx.ModelProto, **options: Any) -> list[tuple[str, ...]]:
     return [site.absorbed for site in plan(made, **options).operators]
 
 
-def agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
+def assert_agree(made: onnx.ModelProto, *feeds: dict[str, np.ndarray]) -> onnx.ModelProto:
     """The converted model, bit for bit as the definitions say, each operator proven on its own."""
-    converted = reference.agree(made, *feeds)
+    converted = reference.assert_agree(made, *feeds)
     result = verify(made, converted)
     assert result.evidence == "proven" and all(site.ran for site in result.operators), (
         result.message
@@ -152,7 +152,7 @@ def test_transposes_on_both_sides_are_absorbed(name: str) -> None:
     names = ["front", "behind0"]
     (site,) = plan(made).operators
     assert (list(site.absorbed), site.declined, site.nodes_before) == (names, (), 3)
-    converted = agree(made, {"x": unturned(image(*shape), before)})
+    converted = assert_agree(made, {"x": unturned(image(*shape), before)})
     assert not {"front", "behind0"} & {n.name for n in converted.graph.node}
     assert not {"data", "result"} & {o for n in converted.graph.node for o in n.output}
 
@@ -206,7 +206,7 @@ def test_what_others_read_stays_for_them(
 ) -> None:
     made = between_transposes(S2B, 4, **options)
     assert absorbed(made) == [expected]
-    converted = agree(made, {"x": unturned(image(2, 4, 5, 3), options.get("before"))})
+    converted = assert_agree(made, {"x": unturned(image(2, 4, 5, 3), options.get("before"))})
     there = {o for n in converted.graph.node for o in n.output}
     assert set(options.get("outputs", ())) <= there
     if options.get("behind") and expected in ((), ("front",)):
@@ -219,7 +219,7 @@ def test_what_nothing_reads_goes_and_what_annotations_and_training_name_stays() 
     del made.graph.output[1:]
     made.graph.node.remove(next(n for n in made.graph.node if n.output[0] == "y1"))
     assert absorbed(made) == [("behind0", "behind1")]
-    agree(made, {"x": image(2, 5, 7, 3)})
+    assert_agree(made, {"x": image(2, 5, 7, 3)})
     annotated, trained = (between_transposes(S2B, 4, **FRONT) for _ in range(2))
     annotated.graph.quantization_annotation.add(tensor_name="result")
     trained.training_info.add().algorithm.node.add(op_type="Neg", input=["result"], output=["neg"])
@@ -246,7 +246,7 @@ def test_nothing_is_absorbed_behind_what_others_read(name: str) -> None:
     }}""")
     (site,) = plan(made).operators
     assert site.absorbed == () and "'behind'" in site.declined[0]
-    agree(made, *({"x": image(1, 4, 3, 3), "yes": np.array(yes)} for yes in (True, False)))
+    assert_agree(made, *({"x": image(1, 4, 3, 3), "yes": np.array(yes)} for yes in (True, False)))
     made.graph.node.reverse()  # a branch may be listed before what it reads
     assert absorbed(made) == [()]
 
@@ -263,7 +263,7 @@ def test_dims_and_parameters_that_only_the_run_knows(run_time: tuple[int, ...]) 
     assert absorbed(made) == [("front", "behind0")]
     more = {"p1": block, "p2": table} if run_time else {}
     shapes = ((2, 4, 5, 3), (1, 2, 8, 3))
-    agree(made, *({"x": unturned(image(*s), TO_NHWC), **more} for s in shapes))
+    assert_agree(made, *({"x": unturned(image(*s), TO_NHWC), **more} for s in shapes))
 
 
 @pytest.mark.parametrize("channels", [1, 4])
@@ -277,7 +277,7 @@ def test_channels_that_are_cropped_at_run_time_are_not_counted_on(channels: int)
     inputs = (x, np.array([1, 2, 2, 2, 1]), np.zeros(5, np.int64), ends)
     known = {"domain": OPENVINO, "shape": [None] * 4 + [channels], "run_time": (3,)}
     made = between_transposes(one_node("BatchToSpace", inputs, **known), 5, before=perm)
-    reference.agree(made, {"x": unturned(x, perm), "p3": ends})
+    reference.assert_agree(made, {"x": unturned(x, perm), "p3": ends})
 
 
 @pytest.mark.parametrize("change", ["no permutation", "reference", "local", ""])
@@ -345,4 +345,4 @@ def test_options_costs_and_what_can_be_written_decide(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(planning, "lower_preferring", lower)
     assert absorbed(made) == [("behind0",)]
-    agree(made, {"x": unturned(image(2, 5, 7, 3), TO_NHWC)})
+    assert_agree(made, {"x": unturned(image(2, 5, 7, 3), TO_NHWC)})

@@ -124,7 +124,8 @@ class Patch:
             # Nodes outside the model keep their places, and stand in front of those that read them.
             sources = () if index is not None or not far else node.inputs
             read = (self._flow.producers.get(v.name or "", -1) for v in sources if v is not None)
-            limit = index or max((place + 1 for place in read if place in outside), default=0)
+            behind = max((place + 1 for place in read if place in outside), default=0)
+            limit = behind if index is None else index
             while far and far[-1] < limit:
                 entries.append(far.pop())
             if index is None:

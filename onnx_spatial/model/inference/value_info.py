@@ -31,7 +31,7 @@ def renew_value_info(
     """Renew value_info in the main graph and its subgraphs, in place.
 
     Args:
-        model: the converted model, of which nothing but value_info and outputs is changed.
+        model: the converted model; only declared types are changed in it.
         known: types of the outputs of converted nodes, by the graph that contains them.
         lost: values that are gone, by the graph that contained them.
         original: the model before; only its values are declared.

@@ -119,7 +119,7 @@ class Definitions:
             inputs = zip(value_names(before.input), value_names(after.input), strict=False)
             known = {old for old, new in inputs if old == new}
             known.difference_update(*(each.stored[place] for each in sides))
-            known |= held.get(place, set()) - replaceable | shared
+            known |= (held.get(place, set()) - replaceable) | shared
             if place.steps:
                 known |= alike[place.outer].difference(*(each.names(place) for each in sides))
             known.add("")

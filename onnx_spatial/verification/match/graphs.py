@@ -304,7 +304,7 @@ class GrowingPart:
         most_nodes: int = sys.maxsize,
     ) -> None:
         self.read: set[str] = set()
-        self.graphs, self._place, self._stops = graphs, place, stops
+        self._graphs, self._place, self._stops = graphs, place, stops
         self._most_nodes = most_nodes
         self._nodes: dict[int, onnx.NodeProto] = {}
         self._stored: dict[str, onnx.TensorProto] = {}
@@ -327,7 +327,7 @@ class GrowingPart:
         todo = [value]
         while todo:
             name = todo.pop()
-            producer = self.graphs.find(name, self._place)
+            producer = self._graphs.find(name, self._place)
             outside = producer is None or is_set_by_call(producer) or self._stops(name, producer)
             if name != value and outside:
                 self.read.add(name)
@@ -349,8 +349,8 @@ class GrowingPart:
 
     def part(self) -> Part:
         """Return the part as it is now."""
-        nodes = sorted(self._nodes.values(), key=self.graphs.order)
-        imports = self.graphs.imports(self._place)
+        nodes = sorted(self._nodes.values(), key=self._graphs.order)
+        imports = self._graphs.imports(self._place)
         stored, sparse = list(self._stored.values()), list(self._sparse.values())
         return Part(nodes, self.read, stored, sparse, imports)
 

@@ -226,9 +226,8 @@ class Prover:
     def _prove_once(self, part: ChangedPart) -> Proof:
         """Prove a part, once however often parts are looked for."""
         nodes = (*part.before.nodes, *part.after.nodes)
-        if any(
-            any(traversal.subgraphs(node)) for node in nodes
-        ):  # what they read may be another value
+        # The same name may be another value now to a graph inside a node.
+        if any(inside for node in nodes for inside in traversal.subgraphs(node)):
             return self._compare_sides(part)
         key = (part.place, part.output, *map(id, nodes))
         if key not in self._proofs:
