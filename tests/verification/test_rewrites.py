@@ -296,6 +296,13 @@ both sides have steps | IMAGE
     c = CONV(x, W, B) y = Mul(c, S3) --> c = CONV(x, W_times, B_times) y = Mul(c, U)
 a variance below zero | IMAGE
     c = CONV(x, W, B) y = BN(c, S, T, M, N) --> y = CONV(x, W_folded, B_folded)
+a name that a body uses again, for another value | FED
+    k, a = Loop(n, q, x, z) <body = b (int64 i, bool c, float[A,B] k0, float[A,B] a0) => (bool c1,
+    float[A,B] k1, float[A,B] a1) { c1 = Identity(c) k1 = Identity(k0) u = Tanh(a0) a1 = Neg(u) }>
+    y = Relu(a) -->
+    k, d = Loop(n, q, x, z) <body = b (int64 i, bool c, float[A,B] k0, float[A,B] a0) => (bool c1,
+    float[A,B] k1, float[A,B] a1) { c1 = Identity(c) k1 = Identity(k0) u = Sin(a0) a1 = Neg(u) }>
+    r = Transpose(d) s = Relu(r) y = Transpose(s)
 functions of folded numbers | IMAGE
     c = CONV(x, W, B) d = BN(c, S, T, M, V) y = Floor(d) -->
     c = CONV(x, W_close, B_folded) y = Floor(c)
