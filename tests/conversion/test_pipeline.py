@@ -205,6 +205,13 @@ def test_rows_of_the_summary_add_up_to_the_nodes_and_the_files_are_measured(opti
         assert found.after.nodes == {name: ops[name] for name in found.after.nodes}
 
 
+def test_a_node_that_two_regions_share_is_a_member_of_one_row():
+    path = Path(__file__).parents[2] / "models/wavenet_noncausal/model.onnx"
+    rows = onnx_spatial.convert(path, verify=False).summary.replacements
+    members = [label for row in rows for label in row.members]
+    assert len(rows) == 4 and len(members) == len({*members})
+
+
 @pytest.mark.parametrize(
     ("group", "kind"), [(1, "Conv 3x3, dilation 2, 1"), (4, "depthwise 3x3, dilation 2, 4")]
 )

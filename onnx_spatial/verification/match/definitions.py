@@ -110,7 +110,7 @@ class Definitions:
         alike: dict[traversal.Place, set[str]] = {}
         unchanged: dict[traversal.Place, set[str]] = {}
         for place, shared in self._shared.items():
-            versions = [each.imports(place).opsets for each in sides if each.is_regular(place)]
+            versions = [each.imports(place).opsets for each in sides if each.has_one(place)]
             if len(versions) != len(sides) or versions[0] != versions[1]:
                 continue
             if place.steps and place.outer not in alike:

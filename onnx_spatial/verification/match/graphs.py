@@ -235,14 +235,9 @@ class Graphs:
         """Return the names that the graph at `place` defines itself."""
         return {*self.fed[place], *self.stored[place], *self.producers[place]}
 
-    def is_regular(self, place: traversal.Place) -> bool:
-        """Tell whether there is a graph at `place`, one only, that defines each value once."""
-        if place not in self.graphs or not self._are_told_apart:
-            return False
-        known = self.producers[place]
-        outputs = sum(bool(name) for node in self.graphs[place].node for name in node.output)
-        given = (*self.stored[place], *self.fed[place])
-        return outputs == len(known) and known.keys().isdisjoint(given)
+    def has_one(self, place: traversal.Place) -> bool:
+        """Return whether there is a graph at `place`, and only one."""
+        return place in self.graphs and self._are_told_apart
 
     def is_fed(self, name: str, place: traversal.Place) -> bool:
         """Return whether a name is an input of the graph at `place` itself."""
