@@ -84,6 +84,12 @@ COMPUTED = """
     crops = Concat <axis = 1> (none_c, fill_c)
 """
 CROPS = "crops = Concat <axis = 1> (none_c, fill_c)"
+#: Pads that grow twice as fast as the crops: what is left of them depends on both.
+DOUBLED = (
+    COMPUTED.replace(CROPS, "")
+    .replace("block", "four")
+    .replace("high = Add(half, fill)", "twice = Add(fill, fill) high = Add(half, twice)")
+)
 SIZES = {"base": [4, 4], "half": [2, 2], "nothing": [0, 0]}
 OPAQUE = "part = Mod(lack, block) f = Cast <to = 1> (part) fill = Cast <to = 7> (f)"
 #: An image of one channel, of which Reshapes may move axes.
@@ -196,6 +202,11 @@ ROWS = {
     "a crop that is computed behind": Row(
         COMPUTED.replace(CROPS, "") + ATROUS.replace("[out]", f"{CROPS} [out]"),
         conv={"pads": [2, 2, 2, 2]}, options=SIZES,
+    ),
+    "a crop that is computed behind, and that the convolution reads": Row(
+        DOUBLED + ATROUS.replace("[out]", f"z = Neg(x) {CROPS} [out]"),
+        "", options={"gives": "float[?,?,?,?] y, float[?,?,?,?] z", "four": [4, 4], **SIZES},
+        shapes=((1, 6, 4, 3), (2, 8, 10, 3)),
     ),
     "sizes of a value in blocks": Row(
         ATROUS + "n = Shape <start = 1, end = 3> (b)", "",
