@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -390,42 +390,62 @@ def trials_of(part: ChangedPart, differences: Sequence[Difference]) -> tuple[Tri
     A few small ones, by turns for each difference, and a large one: where a limit is only exceeded far
     behind it, the small ones show nothing.
     """
-    rows = [sorted(_trials_of(part, each), key=_trial_size) for each in differences]
+    tried = [_trials_of(part, each) for each in differences]
     chosen: dict[object, Trial] = {}
     for number in range(_SMALL_TRIALS):
-        for trials in rows:
-            if number < len(trials) and len(chosen) < _SMALL_TRIALS:
-                chosen.setdefault(_key(trials[number]), trials[number])
-    large = [t for trials in rows for t in trials if _count_elements(t) <= _MAX_ELEMENTS]
+        for small, _ in tried:
+            if number < len(small) and len(chosen) < _SMALL_TRIALS:
+                chosen.setdefault(_key(small[number]), small[number])
+    large = [trial for _, trial in tried if trial is not None]
     if large:
         largest = max(large, key=_count_elements)
         chosen.setdefault(_key(largest), largest)
     return tuple(sorted(chosen.values(), key=_trial_size))
 
 
-def _trials_of(part: ChangedPart, difference: Difference) -> Iterator[Trial]:
-    """Yield the shapes and parameters for each solution of a difference, each once."""
-    seen = set[object]()
-    for symbols in _solve_difference(difference):
-        shapes, values = {}, {}
-        for name, known in part.inputs.items():
-            shapes[name] = tuple(
-                dim if isinstance(dim, int) else symbols.get(size_symbol(name, axis, dim), 1)
-                for axis, dim in enumerate(shape_inference.dims(known) or ())
-            )
-            elements = _elements_of(name, shapes[name], symbols)
+def _trials_of(part: ChangedPart, difference: Difference) -> tuple[list[Trial], Trial | None]:
+    """Return the smallest trials for a difference, and the largest of no more than _MAX_ELEMENTS."""
+    symbols, ones = _solve_difference(difference)
+    shapes = {
+        name: [
+            ones * dim if isinstance(dim, int) else symbols.get(size_symbol(name, axis, dim), ones)
+            for axis, dim in enumerate(shape_inference.dims(known) or ())
+        ]
+        for name, known in part.inputs.items()
+    }
+    sizes = [size for dims in shapes.values() for size in dims]
+    integers = [column for (kind, _), column in symbols.items() if kind == INTEGER]
+    counts = [np.prod([ones, *dims], axis=0, dtype=float) for dims in shapes.values()]
+    count, total = np.sum([0 * ones, *counts], axis=0), np.sum([0 * ones, *integers], axis=0)
+    _, rows = np.unique(np.stack([ones, *sizes, *integers]), axis=1, return_index=True)
+    rows = rows[np.min([ones, *sizes], axis=0)[rows] > 0]
+    rows = rows[np.lexsort((rows, total[rows], count[rows]))]
+
+    def trial_at(row: int) -> Trial:
+        shape_of = {name: tuple(int(size[row]) for size in dims) for name, dims in shapes.items()}
+        numbers = {key: int(column[row]) for key, column in symbols.items()}
+        values = {}
+        for name, shape in shape_of.items():
+            elements = _elements_of(name, shape, numbers)
             if elements is not None:
-                element_type = shape_inference.element_type(known) or onnx.TensorProto.INT64
-                values[name] = np.array(elements, dtype_of(element_type)).reshape(shapes[name])
-        trial = Trial(shapes, values)
-        legal = all(is_countable(shape) and min(shape, default=1) > 0 for shape in shapes.values())
-        if legal and _key(trial) not in seen:
-            seen.add(_key(trial))
-            yield trial
+                element_type = shape_inference.element_type(part.inputs[name])
+                dtype = dtype_of(element_type or onnx.TensorProto.INT64)
+                values[name] = np.array(elements, dtype).reshape(shape)
+        return Trial(shape_of, values)
+
+    small: dict[object, Trial] = {}
+    for trial in map(trial_at, rows):
+        if all(map(is_countable, trial.shapes.values())):
+            small.setdefault(_key(trial), trial)
+        if len(small) == _SMALL_TRIALS:
+            break
+    rows = rows[count[rows] <= _MAX_ELEMENTS]
+    largest = trial_at(rows[np.argmax(count[rows])]) if len(rows) else None
+    return [*small.values()], largest
 
 
 def _elements_of(
-    name: str, shape: Sequence[int], symbols: Mapping[Hashable, int]
+    name: str, shape: Sequence[int], symbols: Mapping[tuple[Hashable, str], int]
 ) -> list[int] | None:
     """Return the integers that a part reads from a value; None if they are no part of its formulas."""
     if len(shape) > 2 or math.prod(shape) > _MAX_VALUES:
@@ -446,21 +466,19 @@ def _key(trial: Trial) -> object:
     return tuple(trial.shapes.items()), tuple((n, a.tobytes()) for n, a in trial.values.items())
 
 
-def _solve_difference(difference: Difference) -> Iterator[dict[Hashable, int]]:
-    """Yield values of the symbols of a difference, by kind and name, for which its sides may differ.
+def _solve_difference(
+    difference: Difference,
+) -> tuple[dict[tuple[Hashable, str], Values], Values]:
+    """Return values of the symbols of a difference for which its sides may differ, and as many ones.
 
     The search is not exhaustive: it combines small values and those near constants.
     """
     try:
         rows, count = _solution_rows(difference, difference.symbols.values())
-        columns = {
-            name: np.broadcast_to(evaluate(p, rows), count)
-            for name, p in difference.symbols.items()
-        }
+        ones = np.ones(count, np.int64)
+        return {name: ones * evaluate(p, rows) for name, p in difference.symbols.items()}, ones
     except OverflowError:  # the facts hold numbers too large to search
-        return
-    for row in range(count):
-        yield {name: int(column[row]) for name, column in columns.items()}
+        return {}, np.ones(0, np.int64)
 
 
 def _solution_rows(
