@@ -29,7 +29,7 @@ def test_three_that_misbehave_do_not_disturb_the_others(tmp_path):
     report = validate(
         find([str(tmp_path)]),
         jobs=2,
-        timeout=20,
+        timeout=10,
         memory=2**30,
         watch=lambda number, result: seen.append(number),
     )
@@ -45,7 +45,7 @@ def test_three_that_misbehave_do_not_disturb_the_others(tmp_path):
         "(--shape gives other sizes)"
     )
     assert "Floating point exception" in (crash.log or "")
-    assert timeout.message.startswith("unverified: the process takes longer than 20 s (--timeout ")
+    assert timeout.message.startswith("unverified: the process takes longer than 10 s (--timeout ")
     assert "needs more than 1 GiB of memory (--memory " in memory.message
     assert report.message == "12 models: 9 passed, 3 unverified"
     assert report.exit_code == 0
