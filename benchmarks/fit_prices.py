@@ -78,7 +78,7 @@ def works(cell: grid.Cell) -> dict[str, list[Work]]:
     fitting = lowering.rank(asked).fitting[:MAX_LOWERINGS]
     limit = MAX_SLOWNESS * fitting[0].estimated_us + 30
     names = [each.lowering for each in fitting if each.estimated_us <= limit]
-    emitted = {name: lowering.lower(asked, strategy=name).emitted for name in names}
+    emitted = {name: lowering.lower(asked, only=name).emitted for name in names}
     return {name: cost_model.add_work(each.works()) for name, each in emitted.items()}
 
 

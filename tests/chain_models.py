@@ -180,7 +180,7 @@ def volume(shape=(1, 4, 6, 8, 3), d=2) -> onnx.ModelProto:
     return net.model(shape, net("Reshape", x, [n, *sizes, 4]))
 
 
-def lowered(strategy: str, shape=(2, 8, 12, 3), end: int = 2) -> onnx.ModelProto:
+def lowered(lowering: str, shape=(2, 8, 12, 3), end: int = 2) -> onnx.ModelProto:
     """What `convert` writes without fusion, without the metadata."""
     domain = "ai.onnx.converters.tensorflow"
     net = Net()
@@ -189,7 +189,7 @@ def lowered(strategy: str, shape=(2, 8, 12, 3), end: int = 2) -> onnx.ModelProto
     x = net("BatchToSpaceND", conv(net, x), [2, 2], crops, domain=domain)
     named = net.model(shape, x)
     named.opset_import.append(helper.make_opsetid(domain, 1))
-    model = onnx_spatial.convert(named, fuse=False, prefer=strategy, verify=False).model
+    model = onnx_spatial.convert(named, fuse=False, prefer=lowering, verify=False).model
     for node in model.graph.node:
         del node.metadata_props[:]
     return model

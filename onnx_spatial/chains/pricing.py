@@ -59,10 +59,10 @@ def is_worthwhile(before: float, after: float, nodes_before: int, nodes_after: i
     return after <= margin * before and before - after >= gain
 
 
-class Lowering(NamedTuple):
-    """The strategy, estimated microseconds and number of nodes of a lowering."""
+class PricedLowering(NamedTuple):
+    """The name, estimated microseconds and number of nodes of a lowering."""
 
-    strategy: str
+    name: str
     cost: float
     nodes: int
 
@@ -103,27 +103,31 @@ class Prices:
         return time, len(counted)
 
     def lower_rearrange(
-        self, operator: Rearrange, shape: Sequence[Dim], strategy: str | None = None
-    ) -> Lowering | str:
+        self, operator: Rearrange, shape: Sequence[Dim], only: str | None = None
+    ) -> PricedLowering | str:
         """Lower a Rearrange, or return why that is not possible.
 
         Args:
             operator: the operator.
             shape: of its input.
-            strategy: name of the strategy; None for the cheapest.
+            only: name of the lowering; None for the cheapest.
         """
         try:
             request = _rearrange_request(operator, shape, self._type, self._opset)
-            ranking = rank(request, max_rank=self._max_rank, strategy=strategy)
+            ranking = rank(request, max_rank=self._max_rank, only=only)
             if not ranking.fitting:
-                lower(request, max_rank=self._max_rank, strategy=strategy)  # raises, and says why
+                lower(request, max_rank=self._max_rank, only=only)  # raises, and says why
         except (ConversionError, OperatorError) as error:
             return str(error)
         best = ranking.fitting[0]
-        return Lowering(best.lowering, best.estimated_us, ranking.nodes)
+        return PricedLowering(best.lowering, best.estimated_us, ranking.nodes)
 
     def price_resized(
-        self, operator: Rearrange, done: Lowering, typical: Sequence[int], small: Sequence[int]
+        self,
+        operator: Rearrange,
+        done: PricedLowering,
+        typical: Sequence[int],
+        small: Sequence[int],
     ) -> float:
         """Return the price of a lowering for other sizes of its input.
 
@@ -133,7 +137,7 @@ class Prices:
             typical: the sizes of the input for which it is priced.
             small: the other sizes.
         """
-        each = [self.lower_rearrange(operator, dims, done.strategy) for dims in (typical, small)]
+        each = [self.lower_rearrange(operator, dims, done.name) for dims in (typical, small)]
         first, second = (done.cost if isinstance(one, str) else one.cost for one in each)
         return done.cost - first + second
 

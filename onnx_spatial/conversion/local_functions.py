@@ -64,7 +64,7 @@ class _Body:
     """Inputs, output, attributes and nodes of a function that has no name yet, and its lowering."""
 
     function: onnx.FunctionProto
-    strategy: str
+    lowering: str
 
     @property
     def key(self) -> bytes:
@@ -203,7 +203,7 @@ def _write_body(
         )
     nodes = [*emit.nodes, *lowered.emitted.nodes]
     function.node.extend(_serialize_nodes(constants, nodes, {*names, _OUTPUT}))
-    return _Body(function, lowered.strategy)
+    return _Body(function, lowered.lowering)
 
 
 def _read_attribute(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
@@ -295,7 +295,7 @@ def _let_call(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: Ed
                 patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
         result.operator_at[info.index] = report.converted(
-            info, "function", call.body.strategy, len(function.node), name
+            info, "function", call.body.lowering, len(function.node), name
         )
         result.note_outputs(info, info.node.output[:1], info.output_shape)
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])

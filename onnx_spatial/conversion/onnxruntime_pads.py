@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from onnx_spatial.lowering import Emitter
     from onnx_spatial.lowering.emitter import Size
 
-#: Reported in the place of a strategy.
-STRATEGY = "explicit-pads"
+#: Reported in the place of a lowering.
+NAME = "explicit-pads"
 
 _SAME = frozenset({"SAME_UPPER", "SAME_LOWER"})
 
@@ -128,7 +128,7 @@ def add_explicit_pads(
         else:
             inserted[position] = new
             info.output_shape = _output_shape(node, known)
-            operator = report.converted(info, "lower", STRATEGY, 1 + len(new.nodes))
+            operator = report.converted(info, "lower", NAME, 1 + len(new.nodes))
         result.operator_at[position] = replace(operator, dialect=report.AUTO_PAD)
     if inserted:
         new_nodes.in_front(copy, inserted)

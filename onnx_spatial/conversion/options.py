@@ -14,7 +14,7 @@ from onnx_spatial.errors import UsageError
 Mode = Literal["lower", "function", "custom-op"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-#: Names of the lowerings, in the order of `lowering.STRATEGIES`.
+#: Names of the lowerings, in the order of `lowering.LOWERINGS`.
 LOWERING_NAMES = (
     "identity",
     "empty",

@@ -118,7 +118,7 @@ def _replace_one(
     _check_constants(info, subject, rewrite.lowered)
     absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
     made = _carry_out(rewrite, model)
-    lowering = rewrite.name or rewrite.lowered.strategy
+    lowering = rewrite.name or rewrite.lowered.lowering
     action: report.Action = "fuse" if rewrite.name else mode
     considered = rewrite.lowered.considered if action == "lower" else ()
     for part in rewrite.subjects[1:]:
@@ -186,7 +186,7 @@ def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
     return [node for nodes in made.values() for node in nodes]
 
 
-#: Reported in the place of a strategy, for a region with a convolution and for one without.
+#: Reported in the place of a lowering, for a region with a convolution and for one without.
 DILATED = "dilated convolution"
 UNBLOCKED = "unblocked"
 

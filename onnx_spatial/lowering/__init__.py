@@ -1,14 +1,14 @@
-"""Lower operators to standard nodes: `select.lower` picks the cheapest strategy.
+"""Lower operators to standard nodes: `select.lower` picks the cheapest.
 
-Every strategy is exact, bit for bit, for every request that it does not refuse. To add one, write a
-function that builds it, in a module of its own, and list it in `select.STRATEGIES`.
+Every lowering is exact, bit for bit, for every request that it does not refuse. To add one, write a
+function that builds it, in a module of its own, and list it in `select.LOWERINGS`.
 """
 
 from onnx_spatial.lowering.emitter import Emitter
-from onnx_spatial.lowering.request import Request, Strategy, are_open
+from onnx_spatial.lowering.request import Lowering, Request, are_open
 from onnx_spatial.lowering.select import (
+    LOWERINGS,
     MIN_OPSET,
-    STRATEGIES,
     Candidate,
     Lowered,
     Ranking,
@@ -20,13 +20,13 @@ from onnx_spatial.lowering.select import (
 
 __all__ = [
     "MIN_OPSET",
-    "STRATEGIES",
+    "LOWERINGS",
     "Candidate",
     "Emitter",
     "Lowered",
     "Ranking",
     "Request",
-    "Strategy",
+    "Lowering",
     "are_open",
     "lower",
     "lower_preferring",

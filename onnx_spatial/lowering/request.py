@@ -1,4 +1,4 @@
-"""Define the request for the lowering of one operator, and the interface of strategies.
+"""Define the request for the lowering of one operator, and the interface of lowerings.
 
 request.data(emit)          [N, h, w, C]     its data; h, w: sizes that the run reads
 request.parameters(emit)    [[2, 2], [0, p], [0, q]]
@@ -277,15 +277,14 @@ def _known_shape(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Lowering:
     """One way to lower operators.
 
     Attributes:
-        name: shown by `inspect`, forced by `convert(prefer=...)`. Strategies with one name are forms of
-            one lowering.
+        name: shown by `inspect`, forced by `convert(prefer=...)`. Those with one name are forms of one.
         accepts: operators that it can lower; no other is offered to it.
         build: emits the nodes, which are exact, bit for bit, and returns the operator's output; raises a
-            ConversionError that says why the strategy cannot lower the request. A run in which a block
+            ConversionError that says why it cannot lower the request. A run in which a block
             does not divide a size must fail: the Reshape of `Rearrangement.finished` does if all the
             elements reach it; what leaves some out by a Gather or Slice checks that itself.
         absorbs: whether `build` includes the Transposes `Request.before` and `after`; if not, they

@@ -1,8 +1,8 @@
-"""Pick the cheapest strategy that can lower an operator within the limits.
+"""Pick the cheapest lowering of an operator within the limits.
 
-    request -> each of STRATEGIES that accepts the operator -> nodes, or why not -> the cheapest of them
+    request -> each of LOWERINGS that accepts the operator -> nodes, or why not -> the cheapest of them
 
-Two strategies stand here. What moves nothing is an Identity, and an empty tensor is zeros of its shape.
+Two lowerings stand here. What moves nothing is an Identity, and an empty tensor is zeros of its shape.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.emitter import TYPICAL_DIM, Emitter, Tensor, filled
 from onnx_spatial.lowering.nodes import NewerOpsetError
 from onnx_spatial.lowering.permutation import in_one, in_stages
-from onnx_spatial.lowering.request import Request, Strategy, checked_zero, guard_request
+from onnx_spatial.lowering.request import Lowering, Request, checked_zero, guard_request
 from onnx_spatial.lowering.row_gather import element_gather, row_gather
 from onnx_spatial.lowering.slices import depth, ends_in_a_layout, planes, slices
 from onnx_spatial.operators import (
@@ -71,19 +71,19 @@ def _all_but(kind: type[Operator]) -> Callable[[Request], bool]:
     return lambda request: request.call.kind is not kind
 
 
-#: All strategies, those with fewer and plainer nodes first: the first of equal estimates is taken.
+#: All lowerings, those with fewer and plainer nodes first: the first of equal estimates is taken.
 #: Those with the same name are forms of one lowering.
-STRATEGIES: tuple[Strategy, ...] = (
-    Strategy("identity", (Operator,), copy),
-    Strategy("empty", (Operator,), zeros),
-    Strategy("transpose", _FACTORS, in_one, absorbs=_all_but(ReorgYolo)),
-    Strategy("transpose", _FACTORS, partial(in_stages, gathers=False), absorbs=_all_but(ReorgYolo)),
-    Strategy("gather", _FACTORS, partial(in_stages, gathers=True), absorbs=_all_but(ReorgYolo)),
-    Strategy("space-to-depth", (*_BLOCKS, ExtractPatches), depth, absorbs=_all_but(ReorgYolo)),
-    Strategy("row-gather", _ROWS, row_gather),
-    Strategy("element-gather", _ROWS, element_gather),
-    Strategy("slices", (*_BLOCKS, ExtractPatches), slices, absorbs=_all_but(ExtractPatches)),
-    Strategy("planes", (ExtractPatches,), planes, absorbs=ends_in_a_layout),
+LOWERINGS: tuple[Lowering, ...] = (
+    Lowering("identity", (Operator,), copy),
+    Lowering("empty", (Operator,), zeros),
+    Lowering("transpose", _FACTORS, in_one, absorbs=_all_but(ReorgYolo)),
+    Lowering("transpose", _FACTORS, partial(in_stages, gathers=False), absorbs=_all_but(ReorgYolo)),
+    Lowering("gather", _FACTORS, partial(in_stages, gathers=True), absorbs=_all_but(ReorgYolo)),
+    Lowering("space-to-depth", (*_BLOCKS, ExtractPatches), depth, absorbs=_all_but(ReorgYolo)),
+    Lowering("row-gather", _ROWS, row_gather),
+    Lowering("element-gather", _ROWS, element_gather),
+    Lowering("slices", (*_BLOCKS, ExtractPatches), slices, absorbs=_all_but(ExtractPatches)),
+    Lowering("planes", (ExtractPatches,), planes, absorbs=ends_in_a_layout),
 )
 
 #: Microseconds that a choice does not depend on, and a factor if parameters are computed in the run.
@@ -102,7 +102,7 @@ class Candidate:
     """A lowering of an operator.
 
     Attributes:
-        lowering: name of the strategy.
+        lowering: its name.
         estimated_us: estimated time, in microseconds.
     """
 
@@ -115,13 +115,13 @@ class Lowered:
     """The nodes that replace one operator, not yet in any graph.
 
     Attributes:
-        strategy: name of the strategy.
+        lowering: its name.
         emitted: the nodes and constants.
         output: the operator's output.
         considered: candidates, the cheapest estimate first; empty if none were compared.
     """
 
-    strategy: str
+    lowering: str
     emitted: Emitter
     output: ir.Value
     considered: tuple[Candidate, ...] = ()
@@ -134,19 +134,19 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The strategies for one request.
+    """The lowerings for one request.
 
     Attributes:
         fitting: lowerings that are possible, the cheapest first.
-        best: the strategy of the first of them.
+        best: the lowering of the first of them.
         nodes: number of its nodes.
-        reasons: why the other strategies cannot, by name.
+        reasons: why the other lowerings cannot, by name.
         newer_opset: the first of these reasons that a newer opset would remove.
-        ranks: the ranks of strategies that exceed the limit.
+        ranks: the ranks of lowerings that exceed the limit.
     """
 
     fitting: tuple[Candidate, ...]
-    best: Strategy | None
+    best: Lowering | None
     nodes: int
     reasons: dict[str, str]
     newer_opset: str | None = None
@@ -156,38 +156,36 @@ class Ranking:
 def lower(
     request: Request,
     *,
-    strategy: str | None = None,
+    only: str | None = None,
     max_rank: int | None = None,
 ) -> Lowered:
     """Lower an operator to standard operators.
 
     Args:
         request: the operator.
-        strategy: name of the strategy to use instead of the cheapest.
+        only: name of the lowering to take instead of the cheapest.
         max_rank: largest rank of a tensor.
 
     Raises:
-        ConversionError: no strategy can; the message says why.
+        ConversionError: no lowering can; the message says why.
     """
-    ranking = rank(request, max_rank=max_rank, strategy=strategy)
+    ranking = rank(request, max_rank=max_rank, only=only)
     if ranking.best is not None:
-        return replace(
-            _build_candidate(ranking.best, request, max_rank), considered=ranking.fitting
-        )
+        return replace(_build(ranking.best, request, max_rank), considered=ranking.fitting)
     if ranking.newer_opset is not None:
         raise ConversionError(
             f"the model's opset is {request.opset}: {ranking.newer_opset} "
             "(fix its sizes with --static, or export the model again with a newer opset)",
             code=Code.OPSET_TOO_OLD,
         )
-    if max_rank is not None and (needed := _needed_rank(request, ranking, max_rank, strategy)):
+    if max_rank is not None and (needed := _needed_rank(request, ranking, max_rank, only)):
         raise ConversionError(
             f"no lowering fits: it needs tensors of rank {needed}, the limit is {max_rank} "
             f"(use --max-rank {needed} or more)",
             code=Code.NO_LOWERING,
         )
     names: dict[str, list[str]] = {}
-    tried = {each.name for each in STRATEGIES if issubclass(request.call.kind, each.accepts)}
+    tried = {each.name for each in LOWERINGS if issubclass(request.call.kind, each.accepts)}
     for name in [n for n in ranking.reasons if n in tried] or ranking.reasons:
         names.setdefault(ranking.reasons[name], []).append(name)
     reasons = (f"{', '.join(each)}: {reason}" for reason, each in names.items())
@@ -198,11 +196,11 @@ def _needed_rank(
     request: Request,
     ranking: Ranking,
     max_rank: int,
-    strategy: str | None,
+    only: str | None,
 ) -> int | None:
-    """Return the least limit of the rank with which a strategy fits; None if the rank is no reason."""
+    """Return the least limit of the rank with which a lowering fits; None if the rank is no reason."""
     for limit in range(max_rank + 1, max(ranking.ranks, default=0) + 1):
-        if rank(request, max_rank=limit, strategy=strategy).fitting:
+        if rank(request, max_rank=limit, only=only).fitting:
             return limit
     return None
 
@@ -211,56 +209,56 @@ def rank(
     request: Request,
     *,
     max_rank: int | None = None,
-    strategy: str | None = None,
+    only: str | None = None,
 ) -> Ranking:
-    """Rank the strategies that can lower an operator by estimated time.
+    """Rank the lowerings that can lower an operator by estimated time.
 
     Args:
         request: the operator.
         max_rank: largest rank of a tensor.
-        strategy: name of the only strategy to consider.
+        only: name of the only lowering to consider.
 
     Raises:
         ConversionError: standard operators cannot express it at all.
     """
     check_supported(request)
     present = tuple(value is not None for value in request.inputs)
-    return _rank_present(replace(request, inputs=()), present, max_rank, strategy)
+    return _rank_present(replace(request, inputs=()), present, max_rank, only)
 
 
 @lru_cache(maxsize=4096)
 def _rank_present(
-    request: Request, present: tuple[bool, ...], max_rank: int | None, strategy: str | None
+    request: Request, present: tuple[bool, ...], max_rank: int | None, only: str | None
 ) -> Ranking:
-    """Rank the strategies for a request without inputs, `present` of which it has.
+    """Rank the lowerings for a request without inputs, `present` of which it has.
 
     Cached: a large model has hundreds of nodes with equal requests.
     """
     request = request.with_inputs(present)
     reasons: dict[str, str] = {}
     newer_opset = None
-    priced: list[tuple[float, Strategy, int]] = []
+    priced: list[tuple[float, Lowering, int]] = []
     ranks = []
-    for candidate in STRATEGIES:
-        if strategy not in (None, candidate.name):
+    for lowering in LOWERINGS:
+        if only not in (None, lowering.name):
             continue
-        if not issubclass(request.call.kind, candidate.accepts):
-            nouns = " or ".join(dict.fromkeys(kind.noun for kind in candidate.accepts))
-            reasons[candidate.name] = f"not a {nouns} operator"
+        if not issubclass(request.call.kind, lowering.accepts):
+            nouns = " or ".join(dict.fromkeys(kind.noun for kind in lowering.accepts))
+            reasons[lowering.name] = f"not a {nouns} operator"
             continue
         try:
-            emitted = _build_candidate(candidate, request, max_rank).emitted
+            emitted = _build(lowering, request, max_rank).emitted
         except ConversionError as error:
-            reasons.setdefault(candidate.name, str(error))
+            reasons.setdefault(lowering.name, str(error))
             if newer_opset is None and isinstance(error, NewerOpsetError):
                 newer_opset = str(error)
             continue
         if max_rank is not None and emitted.max_rank > max_rank:
             reason = f"needs rank {emitted.max_rank}, the limit is {max_rank}"
-            reasons.setdefault(candidate.name, reason)
+            reasons.setdefault(lowering.name, reason)
             ranks.append(emitted.max_rank)
         else:
-            priced.append((round(emitted.cost, 3), candidate, len(emitted.nodes)))
+            priced.append((round(emitted.cost, 3), lowering, len(emitted.nodes)))
     least = min((price for price, _, _ in priced), default=0.0)
     computed = any(present[1:])
     limit = max(least + _NEGLIGIBLE, least * _UNSURE if computed else 0.0)
@@ -268,21 +266,21 @@ def _rank_present(
     # indices, which is computed where parameters are.
     priced.sort(key=lambda each: each[0] if each[0] > limit else 0.0)
     fitting: dict[str, Candidate] = {}
-    for price, candidate, _ in priced:
-        reasons.pop(candidate.name, None)
-        fitting.setdefault(candidate.name, Candidate(candidate.name, price))
+    for price, lowering, _ in priced:
+        reasons.pop(lowering.name, None)
+        fitting.setdefault(lowering.name, Candidate(lowering.name, price))
     _, best, nodes = priced[0] if priced else (0.0, None, 0)
     return Ranking(tuple(fitting.values()), best, nodes, reasons, newer_opset, tuple(ranks))
 
 
-def _build_candidate(candidate: Strategy, request: Request, max_rank: int | None) -> Lowered:
+def _build(lowering: Lowering, request: Request, max_rank: int | None) -> Lowered:
     emit = Emitter(request.opset, max_rank, defers=True)
     if request.checked:
         request = guard_request(request, emit)
-    if candidate.absorbs(request):
-        output = candidate.build(request, emit)
+    if lowering.absorbs(request):
+        output = lowering.build(request, emit)
     else:
-        output = _build_between_transposes(candidate, request, emit)
+        output = _build_between_transposes(lowering, request, emit)
     if emit.slices_by_gather and TensorProto.STRING in request.element_types:
         # onnxruntime's Gather takes only the first string of each row.
         raise NewerOpsetError("slices of strings with computed bounds or with steps", 10)
@@ -291,15 +289,15 @@ def _build_candidate(candidate: Strategy, request: Request, max_rank: int | None
         output = emit.op("Identity", output)
     emit.prune(output)
     emit.write_sizes()
-    return Lowered(candidate.name, emit, output)
+    return Lowered(lowering.name, emit, output)
 
 
-def _build_between_transposes(candidate: Strategy, request: Request, emit: Emitter) -> ir.Value:
+def _build_between_transposes(lowering: Lowering, request: Request, emit: Emitter) -> ir.Value:
     plain = replace(request, after=None)
     if request.before is not None:
         data = request.data(emit).value
         plain = replace(plain, inputs=(data, *request.inputs[1:]), before=None, ranked=True)
-    output = candidate.build(plain, emit)
+    output = lowering.build(plain, emit)
     if request.after is None:
         return output
     shape = request.shape or (None,) * len(request.after)
@@ -309,18 +307,18 @@ def _build_between_transposes(candidate: Strategy, request: Request, emit: Emitt
 
 def lower_preferring(
     request: Request,
-    strategy: str | None,
+    preferred: str | None,
     max_rank: int | None = None,
 ) -> Lowered:
-    """Lower with the given strategy if it can, else with the cheapest.
+    """Lower with the preferred lowering if it can, else with the cheapest.
 
     Raises:
-        ConversionError: no strategy can.
+        ConversionError: no lowering can.
     """
     try:
-        return lower(request, max_rank=max_rank, strategy=strategy)
+        return lower(request, only=preferred, max_rank=max_rank)
     except ConversionError:
-        if strategy is None:
+        if preferred is None:
             raise
         return lower(request, max_rank=max_rank)
 

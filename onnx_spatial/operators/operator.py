@@ -1,6 +1,6 @@
 """Define the interface of operators: dims that may be unknown, rules, sizes, kernel, and test sizes.
 
-The rest of the package calls this interface instead of testing for types. A lowering strategy or a
+The rest of the package calls this interface instead of testing for types. A lowering or a
 fusion rule names the operators that it accepts; no other is offered to it.
 """
 

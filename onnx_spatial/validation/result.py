@@ -55,7 +55,7 @@ class Options:
     def __post_init__(self) -> None:
         if not self.modes or not set(self.modes) <= set(MODES):
             raise UsageError(f"modes must be one or more of {', '.join(MODES)}, not {self.modes}")
-        ConvertOptions(prefer=self.prefer)  # raises an error if there is no such strategy
+        ConvertOptions(prefer=self.prefer)  # raises an error if there is no such lowering
         if self.seed < 0:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
 

@@ -87,18 +87,18 @@ def test_what_breaks_a_rule_in_the_run_fails_in_every_lowering(name, opset):
     inputs = (data(shape), np.array(block), np.array(table))
     model = one_node(op_type, inputs, shape=declared, run_time=run_time, opset=opset)
     feeds = {"x": inputs[0], **{f"p{i}": inputs[i] for i in run_time}}
-    for strategy in NAMES:
-        assert fails(convert(model, prefer=strategy), feeds), strategy
+    for lowering in NAMES:
+        assert fails(convert(model, prefer=lowering), feeds), lowering
 
 
-@pytest.mark.parametrize("strategy", NAMES)
+@pytest.mark.parametrize("lowering", NAMES)
 @pytest.mark.parametrize(("size", "opset"), [(1, 11), (3, 17)])
-def test_a_window_beyond_the_image_gives_no_numbers(size, opset, strategy):
+def test_a_window_beyond_the_image_gives_no_numbers(size, opset, lowering):
     """-1 windows are none, and not the elements up to the last one."""
     x, ones = data((1, size, 6, 2)), {name: [1, 1, 1, 1] for name in ("strides", "rates")}
     ints = {**ones, "ksizes": [1, 5, 1, 1], "padding": "VALID"}
     model = one_node("ExtractImagePatches", (x,), shape=(1, "H", "W", 2), opset=opset, **ints)
-    plain = convert(model, prefer=strategy)
+    plain = convert(model, prefer=lowering)
     for level in running.LEVELS:
         opened = running.session(plain, level)
         try:
@@ -106,7 +106,7 @@ def test_a_window_beyond_the_image_gives_no_numbers(size, opset, strategy):
         except Exception:  # as onnxruntime raises it
             continue
         assert result.size == 0
-    assert fails(convert(model, prefer=strategy, checked=True), {"x": x})
+    assert fails(convert(model, prefer=lowering, checked=True), {"x": x})
 
 
 def test_what_is_known_before_the_run_is_not_checked_in_it():

@@ -29,7 +29,7 @@ from vocabulary import (
 
 import onnx_spatial
 from onnx_spatial import OperatorError
-from onnx_spatial.lowering import STRATEGIES, Emitter
+from onnx_spatial.lowering import LOWERINGS, Emitter
 from onnx_spatial.operators import strided_copies
 from onnx_spatial.operators.spellings import python_ops
 
@@ -174,7 +174,7 @@ def test_its_parameters_survive_a_prepared_model(kind):
 @everyone
 @pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
 def test_a_lowering_accepts_every_element_type(kind, known):
-    assert [s.name for s in STRATEGIES if kind in s.accepts], "no strategy accepts it"
+    assert [s.name for s in LOWERINGS if kind in s.accepts], "no lowering accepts it"
     sample, _ = samples(kind)[0]
     for dtype in ELEMENT_TYPES:
         retyped = graphs.retyped(Random(0), sample, [dtype])

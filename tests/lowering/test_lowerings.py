@@ -1,4 +1,4 @@
-"""Every strategy is exact at every opset for every element type, and writes little; or says why not."""
+"""Every lowering is exact at every opset for every element type, and writes little; or says why not."""
 
 from dataclasses import replace
 from functools import partial
@@ -86,16 +86,16 @@ def test_the_cheapest_is_exact(case):
     graphs.check(case, convert(case.model))
 
 
-@pytest.mark.parametrize("strategy", ["row-gather", "planes", "slices", None])
+@pytest.mark.parametrize("lowering", ["row-gather", "planes", "slices", None])
 @pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
-def test_an_empty_axis_has_nothing_to_start_inside_of(strategy, known):
+def test_an_empty_axis_has_nothing_to_start_inside_of(lowering, known):
     """ExtractVolumePatches SAME with stride > kernel starts inside, but not inside of nothing."""
     data = np.zeros((1, 1, 0, 0, 2), np.float32)
     ints = {"ksizes": [1, 3, 3, 2, 1], "strides": [1, 3, 1, 5, 1], "padding": "SAME"}
     shape = data.shape if known else ("a", "b", "c", "d", "e")
     sample = Sample("ExtractVolumePatches", TF, (data,), ints)
     case = Form(shape, frozenset(), 17, 8).case(sample)
-    graphs.check(case, convert(case.model, prefer=strategy))
+    graphs.check(case, convert(case.model, prefer=lowering))
 
 
 @settings(max_examples=30)
@@ -295,9 +295,9 @@ def test_a_rank_limit_that_nothing_keeps_says_which_one_would_do(model, needed, 
     assert plan(model, max_rank=needed)
 
 
-@pytest.mark.parametrize("strategy", ["transpose", "gather", "row-gather", "slices"])
-def test_a_rank_limit_takes_another_way_where_there_is_one(strategy):
-    (site,) = plan(PLAIN, prefer=strategy, max_rank=4).operators
-    assert site.lowering == strategy
+@pytest.mark.parametrize("lowering", ["transpose", "gather", "row-gather", "slices"])
+def test_a_rank_limit_takes_another_way_where_there_is_one(lowering):
+    (site,) = plan(PLAIN, prefer=lowering, max_rank=4).operators
+    assert site.lowering == lowering
     staged = structure.counts(convert(PLAIN, prefer="transpose", max_rank=4))
     assert staged["Transpose"] == 2
