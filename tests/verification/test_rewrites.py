@@ -315,6 +315,19 @@ def test_deceptions_are_never_proven(name, options, before, after) -> None:
     assert not prove(made(given, before), made(given, after)).is_proven
 
 
+def test_each_output_of_the_same_nodes_is_proven_for_itself() -> None:
+    head, halves = (
+        "g (float[2,N] x) => (float[1,N] y, float[1,N] z)",
+        "Split<axis = 0, num_outputs = 2>",
+    )
+    before = model(f"{head} {{ y, z = {halves}(x) }}", 18)
+    body = f"{{ y, w = {halves}(x) z = Neg(w) }}"
+    function = f'<opset_import: ["" : 18], domain: "own"> parts (x) => (y, z) {body}'
+    after = model(f"{head} {{ y, z = own.parts(x) }} {function}", 18)
+    proofs = {part.output: proof.scope for part, proof in prove(before, after).parts}
+    assert proofs == {"y": "all sizes", "z": None}
+
+
 @pytest.mark.parametrize(
     ("given", "before", "after"),
     [
