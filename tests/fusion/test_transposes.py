@@ -157,7 +157,7 @@ def test_transposes_on_both_sides_are_absorbed(name: str) -> None:
     assert not {"data", "result"} & {o for n in converted.graph.node for o in n.output}
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(case=graphs.graphs(*graphs.SPELLINGS), rng=graphs.randoms)
 def test_random_transposes_around_random_operators(case: graphs.NodeCase, rng: Random) -> None:
     data, given = case.feeds["x"], case.expected["y"]
