@@ -40,7 +40,7 @@ def test_the_grid_passes(way, tmp_path, capsys):
         row, form = grid.ROWS.index(cell.row), list(grid.FORMS).index(cell.form)
         return WAYS[(row + form) % len(WAYS)]
 
-    cells = [cell for cell in grid.CELLS if dealt(cell) == way][::4]
+    cells = [cell for cell in grid.CELLS if dealt(cell) == way][::6]
     assert_passed([grid.write(cell, tmp_path) for cell in cells], way, capsys)
 
 

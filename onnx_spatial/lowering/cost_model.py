@@ -30,7 +30,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 
 #: Bytes that stay in a cache from one node to the next.
@@ -72,7 +72,7 @@ class Work:
     regime: str
     features: Features
 
-    @property
+    @cached_property
     def nanoseconds(self) -> float:
         """Estimated time: the geometric mean of those with one thread and with two."""
         amounts = [(name, float(min(amount, MAX_SIZE))) for name, amount in self.features.items()]

@@ -75,12 +75,12 @@ def test_each_is_taken_when_asked_for_and_exact(name):
             assert made.model is not None
             graphs.check(case, made.model)
             taken += 1
-        if taken == 8:
+        if taken == 5:
             return
     raise AssertionError(f"{name} took {taken} of 120 nodes")
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(case=graphs.graphs(*graphs.SPELLINGS))
 def test_the_cheapest_is_exact(case):
     graphs.check(case, convert(case.model))
