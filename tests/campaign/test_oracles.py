@@ -38,6 +38,8 @@ def tensorflow(sample: Sample) -> np.ndarray | None:
     data, *parameters = sample.inputs
     renamed = {"SpaceToDepth": "SpaceToBatchND", "DepthToSpace": "BatchToSpaceND"}
     name = renamed.get(sample.op_type, sample.op_type)
+    if name in ("SpaceToBatch", "BatchToSpace") and "block_size" not in sample.attributes:
+        name += "ND"  # with three inputs, and named without the suffix
     x = tf.constant(data, tf.bfloat16) if data.dtype == ml_dtypes.bfloat16 else tf.constant(data)
     named = {n: v for n, v in sample.attributes.items() if n != "Tidx"}
     if not name.startswith("Extract"):
