@@ -553,7 +553,7 @@ class Case(Splits):
     # Division
 
     def floor_div(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        """Return `a / b` rounded down; `b` is 1 or more."""
+        """Return `a / b` rounded down; `b` is 1 or more, as a dim is that an index is inside of."""
         if b == ONE:
             return a
         if b.constant is not None and b.constant <= 0:

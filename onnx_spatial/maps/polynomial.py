@@ -408,7 +408,8 @@ def _atom_name(atom: Atom) -> str:
         if key.operator == ELEMENT:
             return f"{key.details[0]}{show_place(operands)}"
         if key.operator == FLOOR:
-            return f"floor(({show(operands[0])}) / ({show(operands[1])}))"
+            a, b = (f"({t})" if {" ", "*"} & {*t} else t for t in map(show, operands))
+            return f"floor({a} / {b})"
         name = key.operator.removeprefix(UNKNOWN_PREFIX)
         return f"{name}({', '.join(map(show, operands))})"
     if isinstance(key, LiteralKey) and key.element_type:

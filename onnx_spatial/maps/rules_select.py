@@ -181,13 +181,11 @@ def _map_concat(case: Case, node: NodeView) -> list[Tensor]:
             number = sum((e.constant or 0) <= place.constant for e in ends)
         elif equally_long:
             number = case.value_of(case.floor_div(place, parts[0].dims[axis]), len(parts))
+        elif first.covers(parts[0].dims[axis]) and case.is_inside(place, first.extents):
+            number = 0  # by its digits, without a decision
         else:
             number = 0
-            while (
-                not (first.covers(parts[0].dims[axis]) and case.is_inside(place, first.extents))
-                and number < len(parts) - 1
-                and not case.decide(ends[number] - 1 - place)
-            ):
+            while number < len(parts) - 1 and not case.decide(ends[number] - 1 - place):
                 number += 1
         start = ends[number] - parts[number].dims[axis]
         return parts[number].at((*index[:axis], place - start, *index[axis + 1 :]))

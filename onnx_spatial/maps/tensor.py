@@ -33,7 +33,10 @@ _MAX_LENGTH = 1024
 
 
 class Digits(NamedTuple):
-    """Digits of an index: row-major, they give `start` plus the index, which is from 0 to `dim` - 1."""
+    """Digits of an index i, 0 <= i < dim: row-major, they are those of start + i.
+
+    `start` is not 0 where a crop took elements away in front.
+    """
 
     extents: tuple[Polynomial, ...]
     start: Polynomial

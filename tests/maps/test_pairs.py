@@ -90,6 +90,8 @@ EQUAL = {
     "blocks, either way": moved("y = Identity(m)", _EITHER.format(_PARTS.format("v"))),
 } | dict(
     read("""
+Tile, of copies in a row
+    y = Tile(x, #2) --> y = Concat<axis=0>(x, x)
 strings
     c = Constant<value_strings=["a","b"]>() s = Shape(x) e = Concat<axis=0>(s, #2)
     y = Expand(c, e) -->
@@ -192,6 +194,8 @@ Range from a list
     z = Constant<value_ints=[0,5]>() n = Size(x) r = Range(z, n, ##1) y = Gather(x, r)
 Split into more parts than elements
     a, b = Split<axis=0, num_outputs=2>(x) y = Concat<axis=0>(a, b)
+Tile, of each element in a row
+    y = Tile(x, #2) --> r = Unsqueeze(x, #1) p = Concat<axis=1>(r, r) y = Reshape(p, #-1)
 Tile by a negative number
     s = Shape(x) y = ConstantOfShape<value=int64[1]{0}>(s) -->
     s = Shape(x) t = Sub(s, #2) c = Tile(#0, t) d = ConstantOfShape<value=int64[1]{0}>(#2)

@@ -5,7 +5,8 @@ import gc
 import pytest
 
 from onnx_spatial.maps import polynomial
-from onnx_spatial.maps.polynomial import MAX_TERMS, Polynomial
+from onnx_spatial.maps.cases import Case
+from onnx_spatial.maps.polynomial import MAX_TERMS, Polynomial, show
 
 H = Polynomial.atom("h", nonnegative=True)
 W = Polynomial.atom("w", nonnegative=True)
@@ -81,3 +82,10 @@ def test_long_chains_are_compared_and_forgotten_without_recursion():
     del one, other
     gc.collect()
     assert len(polynomial._atoms) < before - 29_000
+
+
+def test_brackets_of_a_quotient_are_shown_where_they_are_needed() -> None:
+    case = Case()
+    h, w = case.symbol("h"), case.symbol("w")
+    assert show(case.floor_div(h, Polynomial.of(2))) == "floor(h / 2)"
+    assert show(case.floor_div(h + 1, w * 2)) == "floor((h + 1) / (2*w))"
