@@ -125,7 +125,7 @@ def of_grid() -> Iterator[Subject]:
         yield Subject(f"grid {cell.name}", partial(_cell, cell.name))
         if number % 7 == 0:
             yield Subject(f"function {cell.name}", partial(_cell, cell.name), {"mode": "function"})
-        name = LOWERINGS[number % len(LOWERINGS)]
+        name = LOWERINGS[number // 5 % len(LOWERINGS)]
         if number % 5 == 0:
             options = {"prefer": name, "max_rank": 5 if number % 3 else None}
             yield Subject(f"{name} {cell.name}", partial(_cell, cell.name), options)
