@@ -56,6 +56,7 @@ def test_files_and_folders_that_contributors_look_for_exist():
     assert command is not None
     named = {*command[1].replace("\\\n", " ").split()}
     named |= {*re.findall(r"`((?:[a-z_.]+/)+(?:[a-z_]+\.py)?)`", text)}
+    named |= {*re.findall(r"\btests/[a-z_/]+(?:\.py)?", text)}
     assert len(named) > 30
     here = (TOP, TOP / "onnx_spatial")
     assert [path for path in named if not any((top / path).exists() for top in here)] == []

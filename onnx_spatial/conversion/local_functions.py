@@ -26,7 +26,7 @@ from onnx_spatial.conversion.marked_functions import Spelled, mark
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ConversionError, OperatorError
-from onnx_spatial.lowering import Emitter, Request, lower_preferring
+from onnx_spatial.lowering import Emitter, Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.new_nodes import Names
@@ -64,7 +64,7 @@ class _Body:
     """Inputs, output, attributes and nodes of a function that has no name yet, and its lowering."""
 
     function: onnx.FunctionProto
-    lowering: str
+    lowered: Lowered
 
     @property
     def key(self) -> bytes:
@@ -203,7 +203,7 @@ def _write_body(
         )
     nodes = [*emit.nodes, *lowered.emitted.nodes]
     function.node.extend(_serialize_nodes(constants, nodes, {*names, _OUTPUT}))
-    return _Body(function, lowered.lowering)
+    return _Body(function, lowered)
 
 
 def _read_attribute(emit: Emitter, name: str, repeated: int | None) -> ir.Value:
@@ -294,8 +294,9 @@ def _let_call(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: Ed
             if imports is not None:
                 patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
+        lowered, count = call.body.lowered, len(function.node)
         result.operator_at[info.index] = report.converted(
-            info, "function", call.body.lowering, len(function.node), name
+            info, "function", lowered.lowering, count, name, notes=lowered.notes
         )
         result.note_outputs(info, info.node.output[:1], info.output_shape)
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])

@@ -133,6 +133,7 @@ def _replace_one(
         absorbed=absorbed,
         declined=(*model.result.declined.get(info.index, ()), *declined),
         considered=considered,
+        notes=rewrite.lowered.notes,
     )
     return made
 

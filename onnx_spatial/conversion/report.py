@@ -76,7 +76,8 @@ class OperatorReport:
             they count in `nodes_before` and `nodes_after`.
         convolutions: those in `between`, with what each is now: "Conv 3x3, dilation 4, 8 channels".
         entries: outputs of the SpaceToBatch operators that the region begins with, and none before it.
-        notes: what differs from the original, for which inputs, one sentence each.
+        notes: what differs from the original, for which inputs, and why the preferred lowering was not
+            taken, one sentence each.
         proven: for what it is proven to compute the same: "all sizes", or "these sizes" (of a file with
             static sizes); None if it is not proven, or was not verified.
         assumptions: what the proof assumes, one sentence each.
@@ -237,6 +238,7 @@ def converted(
     declined: tuple[str, ...] = (),
     between: tuple[str, ...] = (),
     considered: Sequence[Candidate] = (),
+    notes: tuple[str, ...] = (),
 ) -> OperatorReport:
     """Report an operator that is replaced by a number of nodes.
 
@@ -252,6 +254,7 @@ def converted(
         absorbed=absorbed,
         between=between,
         declined=declined,
+        notes=notes,
         estimated_us=None if chosen is None else chosen.estimated_us,
         candidates=() if chosen is None else tuple(considered),
     )

@@ -1,7 +1,7 @@
 """Lower operators to standard nodes: `select.lower` picks the cheapest.
 
 Every lowering is exact, bit for bit, for every request that it does not refuse. To add one, write a
-function that builds it, in a module of its own, and list it in `select.LOWERINGS`.
+function that builds it, and list it in `select.LOWERINGS`.
 """
 
 from onnx_spatial.lowering.emitter import Emitter

@@ -68,8 +68,8 @@ class Part:
     Attributes:
         start: the first element.
         count: number of elements.
-        left: elements behind the last one that are not taken, or fewer with a step; None if that is not
-            known.
+        left: elements that stay behind the part: its end is dim - left, without arithmetic. With a step
+            any number up to those behind the last one taken. None: the end is start + count * step.
         step: from one element to the next.
         may_exceed: whether more may be left than there is, in a run that fails otherwise.
     """
@@ -327,7 +327,7 @@ class Emitter(SizeArithmetic):
         return self.tensor(value, dims, x.itemsize)
 
     def split(self, x: Tensor, axis: int, parts: int) -> list[Tensor]:
-        """Split into equal parts along `axis`; they may have one more axis, of size 1."""
+        """Split into equal parts along `axis`; of an unknown size, or 0, with one more axis, of 1."""
         if not isinstance(x.dims[axis], int) or x.dims[axis] == 0:
             # onnxruntime does not split an axis of 0.
             length = self.div(x.dims[axis], parts)

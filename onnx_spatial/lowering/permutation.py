@@ -83,7 +83,7 @@ class Rearrangement:
         tail: last dims of an input of unknown rank, which `x` joins to one axis; None for a known rank.
         shape: dims of the output if these are not `outputs` merged and cropped.
         checks_division: whether the run must check that blocks divide the sizes that they split, by a
-            Reshape to exact sizes.
+            Reshape to exact sizes: for what leaves elements out; a Reshape of all checks it anyway.
     """
 
     x: Tensor

@@ -119,12 +119,14 @@ class Lowered:
         emitted: the nodes and constants.
         output: the operator's output.
         considered: candidates, the cheapest estimate first; empty if none were compared.
+        notes: why the preferred lowering was not taken, if another one was.
     """
 
     lowering: str
     emitted: Emitter
     output: ir.Value
     considered: tuple[Candidate, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def cost(self) -> float:
@@ -137,7 +139,7 @@ class Ranking:
     """The lowerings for one request.
 
     Attributes:
-        fitting: lowerings that are possible, the cheapest first.
+        fitting: lowerings that are possible, the cheapest first as far as estimates can tell.
         best: the lowering of the first of them.
         nodes: number of its nodes.
         reasons: why the other lowerings cannot, by name.
@@ -262,8 +264,8 @@ def _rank_present(
     least = min((price for price, _, _ in priced), default=0.0)
     computed = any(present[1:])
     limit = max(least + _NEGLIGIBLE, least * _UNSURE if computed else 0.0)
-    # Among equals the first: it is the plainer one, and the easier to prove. A Gather has a table of
-    # indices, which is computed where parameters are.
+    # Prices up to the limit count as equal. Of equals the first of LOWERINGS is taken, which is plainer
+    # and easier to prove. The limit is wider where parameters are computed: so are indices of a Gather.
     priced.sort(key=lambda each: each[0] if each[0] > limit else 0.0)
     fitting: dict[str, Candidate] = {}
     for price, lowering, _ in priced:
@@ -320,7 +322,9 @@ def lower_preferring(
     except ConversionError:
         if preferred is None:
             raise
-        return lower(request, max_rank=max_rank)
+    lowered = lower(request, max_rank=max_rank)
+    reason = rank(request, max_rank=max_rank, only=preferred).reasons[preferred]
+    return replace(lowered, notes=(f"not lowered by {preferred}: {reason}",))
 
 
 def transpose_cost(dims: Sequence[int], perm: Sequence[int], itemsize: int) -> float:

@@ -301,3 +301,11 @@ def test_a_rank_limit_takes_another_way_where_there_is_one(lowering):
     assert site.lowering == lowering
     staged = structure.counts(convert(PLAIN, prefer="transpose", max_rank=4))
     assert staged["Transpose"] == 2
+
+
+@pytest.mark.parametrize("mode", ["lower", "function"])
+def test_why_a_preferred_lowering_is_not_taken_is_said(mode):
+    (site,) = plan(PLAIN, prefer="planes", mode=mode).operators
+    assert site.lowering != "planes"
+    assert site.notes == ("not lowered by planes: not a patch operator",)
+    assert plan(PLAIN, prefer=site.lowering, mode=mode).operators[0].notes == ()
