@@ -75,12 +75,12 @@ def inspect_model(
         plain = convert_source(source, replace(options, chains=False), progress)
         inspection = Inspection.of(source, plain)
         if options.chains and not plain.refused():
-            best = convert_source(source, options, progress)
-            number = traversal.number_of_nodes(best.model or source.proto)
-            inspection.operators += best.chains
+            optimized = convert_source(source, options, progress)
+            number = traversal.number_of_nodes(optimized.model or source.proto)
+            inspection.operators += optimized.chains
             inspection.nodes = (inspection.nodes[1], number)
-            inspection.layouts, inspection.limits = best.layouts, best.limits
-            inspection.notes = best.notes
+            inspection.layouts, inspection.limits = optimized.layouts, optimized.limits
+            inspection.notes = optimized.notes
     return inspection
 
 
@@ -265,8 +265,8 @@ def edit_model(
     progress = progress or _silent
     if external_data and (in_place or output is None):
         raise UsageError("external_data requires output")
-    data = verify is not None or in_place or output is not None
-    source = read_source(model, static, data=data)
+    needs_data = verify is not None or in_place or output is not None
+    source = read_source(model, static, data=needs_data)
     logger.debug("%s: read, IR %d", source.name, source.proto.ir_version)
     progress("converting")
     if verify is not None:
@@ -288,7 +288,14 @@ def edit_model(
         except VerificationError as error:
             error.conversion = conversion
             raise
-    return _write_conversion(conversion, target, static, progress, in_place, external_data)
+    if in_place or logger.isEnabledFor(logging.INFO):
+        _log_conversion(conversion)
+    if target is not None:
+        progress(f"writing: {target}")
+        _write_conversion(
+            conversion, target, static, progress, in_place=in_place, external=external_data
+        )
+    return conversion
 
 
 def convert_source(
@@ -324,51 +331,50 @@ def _output_file(
     Raises:
         UsageError: it cannot be written there.
     """
+    target = None if output is None else Path(output)
     if in_place:
         if source.path is None:
             raise UsageError("in_place requires a model path")
-        other = None if output is None else Path(output)
-        if other is not None and not (other.exists() and other.samefile(source.path)):
+        if target is not None and not (target.exists() and target.samefile(source.path)):
             raise UsageError("output and in_place cannot be combined")
-    target = source.path if in_place else None if output is None else Path(output)
+        target = source.path
     if target is not None:
         writing.check(target, source, in_place=in_place)
     return target
 
 
+def _log_conversion(conversion: Conversion) -> None:
+    """Log what was done; the summary is cached before a conversion in place replaces the original."""
+    summary = conversion.summary
+    parts = ["nothing to convert" if summary is None else summary.text]
+    if conversion.verification is not None:
+        parts.append(conversion.verification.message)
+    logger.info("%s: %s", conversion.result.name, "; ".join(parts))
+
+
 def _write_conversion(
     conversion: Conversion,
-    target: Path | None,
+    target: Path,
     static: Mapping[str, int] | None,
     progress: Progress,
+    *,
     in_place: bool,
-    external_data: bool,
-) -> Conversion:
-    """Log what was done, and write the result if there is a target; set `output` and `backup`.
+    external: bool,
+) -> None:
+    """Write the result, and set `output` and `backup`.
 
     An unchanged model is copied byte for byte, unless symbolic dims were fixed.
     """
-    # It is cached: a conversion in place is about to replace the original.
-    summary = conversion.summary if in_place or logger.isEnabledFor(logging.INFO) else None
-    if logger.isEnabledFor(logging.INFO):
-        parts = ["nothing to convert" if summary is None else summary.text]
-        parts += [] if conversion.verification is None else [conversion.verification.message]
-        logger.info("%s: %s", conversion.result.name, "; ".join(parts))
-    if target is None:
-        return conversion
-    progress(f"writing: {target}")
+    result = conversion.result
     if not conversion.changed and not static:
         if in_place:
-            return conversion
-        writing.copy_model(conversion.result, target, progress)
+            return
+        writing.copy_model(result, target, progress)
     elif in_place:
-        conversion.backup = writing.replace(
-            conversion.result, target, keep=not conversion.verification
-        )
+        conversion.backup = writing.replace(result, target, keep=not conversion.verification)
     else:
-        writing.write(conversion.result, target, external=external_data, progress=progress)
+        writing.write(result, target, external=external, progress=progress)
     conversion.output = target
-    return conversion
 
 
 def _silent(text: str) -> None:

@@ -39,25 +39,23 @@ def recognize(
         options: of the conversions, but for `prefer`.
     """
     written = _nodes_by_origin(converted)
-    found: dict[tuple[str, str], OperatorReport] = {}
-    usual: dict[
-        tuple[str, str], OperatorReport
-    ] = {}  # these list all candidates: none is preferred
+    found = dict[tuple[str, str], OperatorReport]()
+    unforced = dict[tuple[str, str], OperatorReport]()  # these list all candidates
     for prefer in (None, *LOWERING_NAMES):
         if not written or found.keys() == places:
             break
-        asked = replace(options, prefer=prefer)
+        forced = replace(options, prefer=prefer)
         try:
-            result = convert_operators(original.proto, asked, folder=original.folder)
+            result = convert_operators(original.proto, forced, folder=original.folder)
         except SpatialError:
             continue
         nodes = {} if result.model is None else _nodes_by_origin(result.model)
         for report in result.operators:
             place, origin = (report.graph, report.node), f"{report.op_type} {report.node}"
-            candidates = usual.setdefault(place, report).candidates
+            candidates = unforced.setdefault(place, report).candidates
             if place in places and origin in nodes and nodes[origin] == written.get(origin):
                 found.setdefault(place, replace(report, candidates=candidates))
-    return [*found.values()]
+    return list(found.values())
 
 
 def _nodes_by_origin(model: onnx.ModelProto) -> dict[str, list[str]]:

@@ -1,4 +1,9 @@
-"""Report what an edit did with a model (`EditResult`) and each operator (`OperatorReport`)."""
+"""Report what an edit did with a model (`EditResult`) and each operator (`OperatorReport`).
+
+    SpaceToBatchND 's2b' (main graph): lower: transpose, 1 -> 3 nodes
+
+That is the line of one operator in logs: node, graph, action, lowering.
+"""
 
 from __future__ import annotations
 
@@ -146,11 +151,10 @@ class OperatorReport:
 
         `convolutions` and `entries` are left out.
         """
-        inner = ("convolutions", "entries")
         result = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in vars(self).items()
-            if name not in inner
+            if name not in ("convolutions", "entries")
         }
         result["candidates"] = [dict(vars(candidate)) for candidate in self.candidates]
         return result
@@ -192,18 +196,18 @@ class EditResult:
         return [self.operator_at[index] for index in sorted(self.operator_at)]
 
     def refused(self, *, strict: bool = False) -> list[OperatorReport]:
-        """Sites that cannot be converted; with `strict` also those left in a form not asked for."""
-        return [s for s in self.operators if s.action == "refuse" or (strict and s.left_over)]
+        """Return the operators that cannot be converted; with `strict` also those left over."""
+        return [o for o in self.operators if o.action == "refuse" or (strict and o.left_over)]
 
     def note_outputs(
         self, info: OperatorInfo, names: Iterable[str], shape: tuple[Dim, ...] | None
     ) -> None:
         """Note the values that new nodes compute in the place of an operator, and their type."""
-        declared = onnx.TypeProto()
+        value_type = onnx.TypeProto()
         if len(info.element_types) == 1:
             (element_type,) = info.element_types
-            declared = onnx.helper.make_tensor_type_proto(element_type, shape)
-        self.types.setdefault(info.place, {}).update(dict.fromkeys(names, declared))
+            value_type = onnx.helper.make_tensor_type_proto(element_type, shape)
+        self.types.setdefault(info.place, {}).update(dict.fromkeys(names, value_type))
 
 
 def left(
@@ -211,7 +215,10 @@ def left(
 ) -> OperatorReport:
     """Report an operator that stays: refused, in an unknown domain, or for the reason `done`.
 
-    `code` is the code of `done`.
+    Args:
+        info: the operator.
+        done: why nothing is to be done with it, "leave"; None: it could not be converted.
+        code: of `done`.
     """
     if not info.known_domain:
         return _new_report(info, "leave", _unknown_domain(info.node.domain), Code.UNKNOWN_DOMAIN)
@@ -291,14 +298,14 @@ def refusal(name: str, operators: Sequence[OperatorReport]) -> ConversionError:
 
 def name_refused(operators: Iterable[OperatorReport]) -> str:
     """Name each refused operator and the reason, in one line."""
-    every, parts = list(operators), []
-    for operator in every[:_MAX_NAMED_OPERATORS]:
+    named, parts = list(operators), []
+    for operator in named[:_MAX_NAMED_OPERATORS]:
         shape = "" if operator.input_shape is None else f" on {show(operator.input_shape)}"
         parts.append(
             f"{operator.op_type} {operator.node!r} in {operator.graph}{shape}: {operator.reason}"
         )
-    if len(every) > _MAX_NAMED_OPERATORS:
-        parts.append(f"and {len(every) - _MAX_NAMED_OPERATORS} more")
+    if len(named) > _MAX_NAMED_OPERATORS:
+        parts.append(f"and {len(named) - _MAX_NAMED_OPERATORS} more")
     return "; ".join(parts)
 
 

@@ -109,7 +109,7 @@ class Rearrangement:
         tail = None
         if x is None:
             x, tail = _data_of(request, emit)
-        r = _OF[request.call.kind](request, emit, x)
+        r = _DESCRIBE[request.call.kind](request, emit, x)
         r = replace(r, tail=tail, element_types=request.element_types)
         if request.before is not None:
             back = [request.before.index(axis) for axis in range(len(request.before))]
@@ -121,11 +121,11 @@ class Rearrangement:
                 cuts=_reordered(r.cuts, back),
             )
         if request.after is not None:
-            outputs, crops = (
-                _reordered(r.outputs, request.after),
-                _reordered(r.crops, request.after),
+            r = replace(
+                r,
+                outputs=_reordered(r.outputs, request.after),
+                crops=_reordered(r.crops, request.after),
             )
-            r = replace(r, outputs=outputs, crops=crops)
         return r
 
     @property
@@ -195,7 +195,7 @@ def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     return emit.tensor(flat, dims, request.itemsize), tail
 
 
-def _blocks_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _describe_blocks(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     """Describe SpaceToBatch, or BatchToSpace, which is the same backwards."""
     block, begins, ends = request.parameters(emit)
     sides, rest = x.dims[1 : len(block) + 1], x.dims[len(block) + 1 :]
@@ -207,25 +207,21 @@ def _blocks_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
             emit.quotient(emit.add(emit.add(d, begin), end), b)
             for d, begin, end, b in zip(sides, begins, ends, block, strict=False)
         ]
-        pairs = list(zip(cells, block, strict=True))
+        divided = list(zip(cells, block, strict=True))
     else:
-        factor = emit.product(block)
-        batch, cells = emit.quotient(x.dims[0], factor), list(sides)
-        pairs = [(batch, factor)]
+        per_image = emit.product(block)
+        batch, cells = emit.quotient(x.dims[0], per_image), list(sides)
+        divided = [(batch, per_image)]
     sizes, space, channels = _number_factors(batch, cells, block, rest)
-    images = ((0,), *space, *channels)
-    blocks = ((*(b for _, b in space), 0), *((cell,) for cell, _ in space), *channels)
-    return Rearrangement(
-        x,
-        sizes,
-        *((images, blocks) if to_batch else (blocks, images)),
-        pads=amounts if to_batch else (),
-        crops=() if to_batch else amounts,
-        checks_division=any(not isinstance(count, int) and b != 1 for count, b in pairs),
-    )
+    in_space = ((0,), *space, *channels)
+    in_batch = ((*(b for _, b in space), 0), *((cell,) for cell, _ in space), *channels)
+    checks = any(not isinstance(quotient, int) and b != 1 for quotient, b in divided)
+    if to_batch:
+        return Rearrangement(x, sizes, in_space, in_batch, pads=amounts, checks_division=checks)
+    return Rearrangement(x, sizes, in_batch, in_space, crops=amounts, checks_division=checks)
 
 
-def _tiles_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _describe_tiles(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op = request.call.operator
     assert isinstance(op, ExtractPatches)
     for k, s, r in zip(op.kernel, op.strides, op.rates, strict=True):
@@ -256,7 +252,7 @@ def _tiles_of(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     )
 
 
-def _factors_of_rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _describe_rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op = request.call.operator
     assert isinstance(op, Rearrange)
     sizes = list[Size](op.sizes)
@@ -269,7 +265,7 @@ def _factors_of_rearrange(request: Request, emit: Emitter, x: Tensor) -> Rearran
     return Rearrangement(x, tuple(sizes), op.inputs, op.outputs, checks_division=divides)
 
 
-def _factors_of_reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
+def _describe_reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangement:
     op, (batch, channels, height, width) = request.call.operator, x.dims
     assert isinstance(op, ReorgYolo)
     s = op.stride
@@ -287,13 +283,13 @@ def _factors_of_reorg(request: Request, emit: Emitter, x: Tensor) -> Rearrangeme
     )
 
 
-#: The operators that are permutations of factors.
-_OF: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] = {
-    SpaceToBatch: _blocks_of,
-    BatchToSpace: _blocks_of,
-    ExtractPatches: _tiles_of,
-    Rearrange: _factors_of_rearrange,
-    ReorgYolo: _factors_of_reorg,
+#: How to describe each operator that is a permutation of factors.
+_DESCRIBE: dict[type[Operator], Callable[[Request, Emitter, Tensor], Rearrangement]] = {
+    SpaceToBatch: _describe_blocks,
+    BatchToSpace: _describe_blocks,
+    ExtractPatches: _describe_tiles,
+    Rearrange: _describe_rearrange,
+    ReorgYolo: _describe_reorg,
 }
 
 
@@ -342,36 +338,33 @@ def in_stages(request: Request, emit: Emitter, *, gathers: bool) -> ir.Value:
         raise ConversionError("no sequence of such steps is needed or fits")
     x = r.padded(emit)
     for stage in plan:
-        x = (_gather_stage if stage.kind == "gather" else _transpose_stage)(emit, r, x, stage)
+        emit_stage = _gather_stage if stage.kind == "gather" else _transpose_stage
+        x = emit_stage(emit, r, x, stage)
     return r.finished(emit, x)
 
 
-def _plan_stages(r: Rearrangement, emit: Emitter, *, gathers: bool) -> tuple[Stage, ...] | None:
-    """Return the cheapest stages, in terms of the factors; None if there are none."""
-    # Factors that are neighbours before and after count as one.
+def _plan_stages(r: Rearrangement, emit: Emitter, *, gathers: bool) -> list[Stage]:
+    """Return the cheapest stages, in terms of the factors; none if there are no such stages."""
+    # Factors that are neighbours before and after count as one: the search moves bundles.
     bundles = groups(r.after, r.before)
-    number = {bundle: i for i, bundle in enumerate(bundles)}
-    by_first = {bundle[0]: bundle for bundle in bundles}
-    after = tuple(number[by_first[f]] for f in r.after if f in by_first)
+    number = {bundle[0]: i for i, bundle in enumerate(bundles)}
+    after = tuple(number[f] for f in r.after if f in number)
     cases = emit.in_each_case(
         lambda: tuple(emit.elements_in(r.sizes[f] for f in bundle) for bundle in bundles)
     )
-    known = [all(isinstance(r.sizes[f], int) for f in bundle) for bundle in bundles]
-    problem = Problem(
-        tuple(cases),
-        tuple(range(len(bundles))),
-        after,
-        r.x.itemsize,
-        frozenset(i for i, is_known in enumerate(known) if not is_known),
-        gathers,
-        emit.rank_limit,
+    unknown = frozenset(
+        i
+        for i, bundle in enumerate(bundles)
+        if not all(isinstance(r.sizes[f], int) for f in bundle)
     )
-    plan = cheapest_plan(problem)
+    before = tuple(range(len(bundles)))
+    problem = Problem(tuple(cases), before, after, r.x.itemsize, unknown, gathers, emit.rank_limit)
 
     def factors(order: Order) -> Order:
         return tuple(factor for i in order for factor in bundles[i])
 
-    return plan and tuple(Stage(s.kind, factors(s.before), factors(s.after)) for s in plan)
+    plan = cheapest_plan(problem) or ()
+    return [Stage(s.kind, factors(s.before), factors(s.after)) for s in plan]
 
 
 def transposed(emit: Emitter, r: Rearrangement, x: Tensor, before: Order, after: Order) -> Tensor:
@@ -407,15 +400,15 @@ def _stage_axes(emit: Emitter, r: Rearrangement, stage: Stage) -> list[Order]:
 def _runs_of_factors(r: Rearrangement, group: Order) -> list[Order]:
     """Return the factors of an axis in runs, each with one unknown size at most."""
     runs: list[Order] = []
-    free = False
+    has_unknown = False  # of the last run
     for factor in group:
-        known = isinstance(r.sizes[factor], int)
-        if runs and (known or free):
-            runs[-1] = (*runs[-1], factor)
-        else:
+        is_unknown = not isinstance(r.sizes[factor], int)
+        if not runs or (is_unknown and has_unknown):
             runs.append((factor,))
-            free = True
-        free = free and known
+            has_unknown = is_unknown
+        else:
+            runs[-1] = (*runs[-1], factor)
+            has_unknown |= is_unknown
     return runs
 
 
@@ -423,8 +416,7 @@ def _gather_stage(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> T
     """Emit one Gather of rows along the middle."""
     front, back = stage.kept
     end = len(stage.before) - back
-    # Rows from one entry of each factor to the next.
-    strides: dict[int, Size] = {}
+    strides: dict[int, Size] = {}  # rows from one entry of each factor to the next
     stride: Size = 1
     for factor in reversed(stage.before[front:end]):
         strides[factor] = stride
@@ -479,35 +471,35 @@ class Problem:
 
     def price(self, stage: Stage) -> float:
         """Return the nanoseconds of a stage, the mean of all cases; infinite beyond the rank limit."""
-        totals = [_count(max(1, size) for size in sizes) for sizes in self.cases]
         price = self._price_gather if stage.kind == "gather" else self._price_transpose
-        prices = map(price, itertools.repeat(stage), self.cases, totals)
-        weighted = [p * (totals[0] / total) for p, total in zip(prices, totals, strict=True)]
+        totals = [_capped_product(max(1, size) for size in sizes) for sizes in self.cases]
+        weighted = [
+            price(stage, sizes) * (totals[0] / total)
+            for sizes, total in zip(self.cases, totals, strict=True)
+        ]
         return sum(weighted) / len(weighted)
 
-    def _price_transpose(self, stage: Stage, sizes: tuple[int, ...], _: int) -> float:
-        perm, dims = (
-            tuple(map(stage.before.index, stage.after)),
-            tuple(sizes[f] for f in stage.before),
-        )
-        rank, nanoseconds = _price_transpose(dims, perm, self.itemsize, self.rank_limit)
+    def _price_transpose(self, stage: Stage, sizes: tuple[int, ...]) -> float:
+        perm = tuple(map(stage.before.index, stage.after))
+        dims = tuple(sizes[f] for f in stage.before)
+        rank, nanoseconds = _price_fewest_axes(dims, perm, self.itemsize, self.rank_limit)
         if rank > self.rank_limit:
             return math.inf
         return nanoseconds + cost_model.small().nanoseconds
 
-    def _price_gather(self, stage: Stage, sizes: tuple[int, ...], total: int) -> float:
-        (front, back), small = stage.kept, cost_model.small().nanoseconds
+    def _price_gather(self, stage: Stage, sizes: tuple[int, ...]) -> float:
+        front, back = stage.kept
         end = len(stage.before) - back
-        axes, computed = end - front, not self.unknown.isdisjoint(stage.before[front:end])
-        if computed and bool(front) + axes + bool(back) > self.rank_limit:
+        axes = end - front
+        is_computed = not self.unknown.isdisjoint(stage.before[front:end])
+        if is_computed and bool(front) + axes + bool(back) > self.rank_limit:
             return math.inf
-        lead, row = (
-            max(1, _count(sizes[f] for f in factors))
-            for factors in (stage.before[:front], stage.before[end:])
-        )
-        rows = total // row
+        total = _capped_product(max(1, size) for size in sizes)
+        lead = max(1, _capped_product(sizes[f] for f in stage.before[:front]))
+        rows = total // max(1, _capped_product(sizes[f] for f in stage.before[end:]))
+        small = cost_model.small().nanoseconds
         cost = cost_model.copies("gather", rows, total * self.itemsize).nanoseconds + 2 * small
-        if computed:
+        if is_computed:
             cost += _INDEX_NODES * axes * small + rows // lead * _INDEX_ENTRY
         return cost
 
@@ -520,22 +512,19 @@ class Problem:
         return sorted((p for p in priced if p[0] < math.inf), key=itemgetter(0))
 
 
-def _count(sizes: Iterable[int]) -> int:
+def _capped_product(sizes: Iterable[int]) -> int:
     return min(cost_model.MAX_SIZE, math.prod(sizes))
 
 
 @lru_cache(maxsize=4096)
 def cheapest_plan(problem: Problem) -> tuple[Stage, ...] | None:
     """Return the cheapest stages: a swap or none, any stage, a swap or none; None if there are none."""
-    before, after, kind = (
-        problem.before,
-        problem.after,
-        "gather" if problem.gathers else "transpose",
-    )
+    before, after = problem.before, problem.after
+    kind: Kind = "gather" if problem.gathers else "transpose"
     if before == after:
         return None if problem.gathers else ()
     none: tuple[float, tuple[Stage, ...]] = (0.0, ())
-    around = [(none, none)]
+    around = [(none, none)]  # what may stand in front of the middle stage, and behind it
     if len(before) <= _MAX_FACTORS:
         firsts = problem.cheapest_swaps((before, order) for order in swaps(before))
         lasts = problem.cheapest_swaps((order, after) for order in swaps(after))
@@ -547,7 +536,7 @@ def cheapest_plan(problem: Problem) -> tuple[Stage, ...] | None:
         start, end = head[-1].after if head else before, tail[0].before if tail else after
         if price >= least or start == end:
             continue
-        middle = Stage(kind, start, end)  # type: ignore[arg-type]
+        middle = Stage(kind, start, end)
         price += problem.price(middle)
         stages = (*head, middle, *tail)
         if price < least and not any(are_merged(a, b) for a, b in pairwise(stages)):
@@ -561,14 +550,11 @@ def swaps(order: Order) -> Iterator[Order]:
         yield order[:i] + order[j:k] + order[i:j] + order[k:]
 
 
-@lru_cache(maxsize=1 << 14)
-def _price_transpose(
+@lru_cache(maxsize=1 << 14)  # the searches with and without a Gather price the same ones
+def _price_fewest_axes(
     dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: float
 ) -> tuple[int, float]:
-    """Return the rank and the nanoseconds of a Transpose with as few axes as possible.
-
-    Cached: the searches with and without a Gather price the same ones.
-    """
+    """Return the rank and the nanoseconds of a Transpose with as few axes as possible."""
     dims, perm = cost_model.merged(dims, perm)
     return len(dims), cost_model.best_transpose(dims, perm, itemsize, rank_limit).nanoseconds
 

@@ -43,6 +43,13 @@ from onnx_spatial.operators import (
 )
 from onnx_spatial.operators.spellings import Call, NodeFacts, Vector
 
+#: Cells or windows along an axis in estimates, at least.
+_MIN_CELLS = 9
+#: The largest size of a dim.
+_MAX_DIM = 1 << 62
+#: Bytes that stand for a string, a pointer and a short text.
+_STRING_SIZE = 40
+
 
 @dataclass(frozen=True)
 class Request:
@@ -90,18 +97,15 @@ class Request:
         data = facts.inputs[0]
         shape = data.shape if data is not None else None
         ranked = shape is not None
-        if shape is None and call.rank is not None:
+        if not ranked and call.rank is not None:
             shape = (None,) * call.rank
         types = tuple(
             None if i is None or i.dtype is None else element_type_named(i.dtype)
             for i in facts.inputs
         )
         shapes = tuple(_known_shape(i.shape if i is not None else None) for i in facts.inputs)
-        return cls(
-            *(call, tuple(inputs), shape, element_types, types, opset),
-            parameter_shapes=shapes,
-            ranked=ranked,
-        )
+        request = cls(call, tuple(inputs), shape, element_types, types, opset)
+        return replace(request, parameter_shapes=shapes, ranked=ranked)
 
     def refuse_strings(self) -> None:
         """Refuse data that a Gather of whole rows would not move.
@@ -114,9 +118,8 @@ class Request:
 
     def with_inputs(self, present: Iterable[bool]) -> Request:
         """Return the request with new inputs, `present` of which are there, that are in no graph."""
-        names = (f"input_{index}" if there else None for index, there in enumerate(present))
-        inputs = tuple(None if name is None else ir.Value(name=name) for name in names)
-        return replace(self, inputs=inputs)
+        inputs = (ir.Value(name=f"input_{i}") if there else None for i, there in enumerate(present))
+        return replace(self, inputs=tuple(inputs))
 
     @property
     def itemsize(self) -> int:
@@ -163,9 +166,7 @@ class Request:
         value = self.inputs[0]
         assert value is not None and self.shape is not None
         rank = emit.ints([len(self.shape)], "rank")
-        shape = emit.op("Reshape", emit.op("Shape", value), rank)
-        extra: dict[str, Any] = {"allowzero": 1} if self.opset >= SINCE["allowzero"] else {}
-        return emit.op("Reshape", value, shape, **extra)
+        return _reshape(emit, value, emit.op("Reshape", emit.op("Shape", value), rank))
 
     def typical(self, axis: int) -> tuple[int, ...]:
         """Return estimates of an unknown dim of the operator's data, one for each case."""
@@ -176,7 +177,6 @@ class Request:
 
     def _multiple_of_sides(self, axis: int, side: int) -> int:
         """Return an estimate of a dim of images with sides of this length."""
-        assert self.shape is not None
         operator, part = self.call.operator, 1
         if isinstance(operator, Rearrange):  # as the chains that it replaces
             part = operator.multiple(axis)
@@ -214,11 +214,10 @@ class Request:
         if vector.input not in self.legal:
             # An entry that breaks the rule gets an index out of range, which Gather refuses.
             broken = self._broken_entries(emit, vector, value, least)
-            none, own = emit.ints([count], "no_index"), emit.ints(range(count), "index")
-            value = emit.op("Gather", value, emit.where(broken, none, own), axis=0)
-        return [
-            emit.note_guesses(element, (guess,)) for element in emit.elements(value, places, count)
-        ]
+            no_index, own_index = emit.ints([count], "no_index"), emit.ints(range(count), "index")
+            value = emit.op("Gather", value, emit.where(broken, no_index, own_index), axis=0)
+        entries = emit.elements(value, places, count)
+        return [emit.note_guesses(entry, (guess,)) for entry in entries]
 
     def _flat_input(self, emit: Emitter, vector: Vector, least: int) -> ir.Value:
         """Return the input that holds a parameter as 1-D int64 value, row by row."""
@@ -254,16 +253,6 @@ class Request:
         return emit.less(emit.ints(radii, "radius"), distance)
 
 
-#: Cells or windows along an axis in estimates, at least.
-_MIN_CELLS = 9
-
-#: The largest size of a dim.
-_MAX_DIM = 1 << 62
-
-#: Bytes that stand for a string, a pointer and a short text.
-_STRING_SIZE = 40
-
-
 def _itemsize_of(element_type: int) -> int:
     dtype = numpy_dtype(element_type)
     return _STRING_SIZE if dtype is None else dtype.itemsize
@@ -271,9 +260,8 @@ def _itemsize_of(element_type: int) -> int:
 
 def _known_shape(shape: Sequence[Dim] | None) -> tuple[int, ...] | None:
     """Return a shape all of whose dims are known, else None."""
-    if shape is None or not all(isinstance(dim, int) for dim in shape):
-        return None
-    return tuple(dim for dim in shape if isinstance(dim, int))
+    known = tuple(dim for dim in shape or () if isinstance(dim, int))
+    return known if shape is not None and len(known) == len(shape) else None
 
 
 @dataclass(frozen=True)
@@ -310,8 +298,8 @@ def are_open(request: Request, *, of_batch: bool = True) -> bool:
         return True
     if not of_batch and request.shape is not None:
         request = replace(request, shape=(call.typical_batch, *request.shape[1:]))
-    apart = request.with_inputs(value is not None for value in request.inputs)
-    return not request.ranked or bool(_open_constraints(apart, Emitter(request.opset)))
+    trial = request.with_inputs(value is not None for value in request.inputs)
+    return not request.ranked or bool(_open_constraints(trial, Emitter(request.opset)))
 
 
 def guard_request(request: Request, emit: Emitter) -> Request:
@@ -322,15 +310,21 @@ def guard_request(request: Request, emit: Emitter) -> Request:
     data = request.inputs[0]
     assert data is not None
     sizes = emit.op("Add", emit.op("Shape", data), zero_if_legal(emit, constraints))
+    return replace(request, inputs=(_reshape(emit, data, sizes), *request.inputs[1:]))
+
+
+def _reshape(emit: Emitter, value: ir.Value, sizes: ir.Value) -> ir.Value:
+    """Reshape to the value's own sizes: where allowzero is missing, a 0 copies the same 0."""
     extra: dict[str, Any] = {"allowzero": 1} if emit.opset >= SINCE["allowzero"] else {}
-    value = emit.op("Reshape", data, sizes, **extra)
-    return replace(request, inputs=(value, *request.inputs[1:]))
+    return emit.op("Reshape", value, sizes, **extra)
 
 
 def checked_zero(request: Request, emit: Emitter) -> Size:
     """Return a 0 whose computation fails where a rule is broken."""
     constraints = _open_constraints(request, emit)
-    return emit.elements(zero_if_legal(emit, constraints), [0], 1)[0] if constraints else 0
+    if not constraints:
+        return 0
+    return emit.elements(zero_if_legal(emit, constraints), [0], 1)[0]
 
 
 def zero_if_legal(emit: Emitter, constraints: Sequence[Size]) -> ir.Value:

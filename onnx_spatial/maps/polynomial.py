@@ -30,6 +30,22 @@ from onnx import helper
 MAX_TERMS = 128
 #: Most atoms in a product.
 _MAX_DEGREE = 16
+#: The operator of the atoms for quotients, rounded down.
+FLOOR = "Floor"
+#: The operator of the atoms for integers of a constant, whose index is computed.
+LOOKUP = "Lookup"
+#: Operators of the atoms for integers that follow from others.
+COMPUTED = frozenset({FLOOR, LOOKUP})
+#: The operator of the atoms for elements of given values, whose name is the only detail.
+ELEMENT = "Element"
+#: Prefix of the operator of the atoms for unknown functions of elements: ONNX has a Floor, too.
+UNKNOWN_PREFIX = "op:"
+#: Characters of a polynomial in messages, at most.
+_MAX_LETTERS = 160
+#: Kind of the symbols for elements of parameters of operators.
+PARAMETER = "parameter"
+#: Kind of the symbols for integers of any value.
+INTEGER = "integer"
 
 
 class Atom:
@@ -87,7 +103,7 @@ class Polynomial:
     __slots__ = ("_hash", "_terms")
 
     def __init__(self, terms: Mapping[_Product, int]) -> None:
-        self._terms = {product: factor for product, factor in terms.items() if factor}
+        self._terms = {atoms: factor for atoms, factor in terms.items() if factor}
         self._hash: int | None = None  # most sums are never looked up
 
     @staticmethod
@@ -107,7 +123,7 @@ class Polynomial:
         return cls({(_make_atom(key, nonnegative),): 1})
 
     @property
-    def terms(self) -> Mapping[tuple[Atom, ...], int]:
+    def terms(self) -> Mapping[_Product, int]:
         """Factor of each product of atoms; the empty product has the constant."""
         return MappingProxyType(self._terms)
 
@@ -122,8 +138,8 @@ class Polynomial:
     def nonnegative(self) -> bool:
         """Whether the value is provably 0 or more."""
         return all(
-            factor > 0 and all(atom.nonnegative for atom in product)
-            for product, factor in self._terms.items()
+            factor > 0 and all(atom.nonnegative for atom in atoms)
+            for atoms, factor in self._terms.items()
         )
 
     @property
@@ -131,22 +147,25 @@ class Polynomial:
         """Atom, if the polynomial is a single atom, else None."""
         if len(self._terms) != 1:
             return None
-        ((product, factor),) = self._terms.items()
-        return product[0] if len(product) == 1 and factor == 1 else None
+        ((atoms, factor),) = self._terms.items()
+        return atoms[0] if len(atoms) == 1 and factor == 1 else None
 
     def _scale_by(self, factor: int) -> Polynomial:
-        return Polynomial({product: f * factor for product, f in self._terms.items()})
+        return Polynomial({atoms: f * factor for atoms, f in self._terms.items()})
+
+    def _plus(self, other: Polynomial, sign: int) -> Polynomial:
+        terms = dict(self._terms)
+        for atoms, factor in other._terms.items():
+            terms[atoms] = terms.get(atoms, 0) + sign * factor
+        result = Polynomial(terms)
+        if len(result._terms) > MAX_TERMS:
+            return _commutative_atom("Add", self, other._scale_by(sign))
+        return result
 
     def __add__(self, other: Polynomial | int) -> Polynomial:
         if not isinstance(other, Polynomial):
             other = Polynomial.of(other)
-        terms = dict(self._terms)
-        for product, factor in other._terms.items():
-            terms[product] = terms.get(product, 0) + factor
-        result = Polynomial(terms)
-        if len(result._terms) > MAX_TERMS:
-            return _commutative_atom("Add", self, other)
-        return result
+        return self._plus(other, 1)
 
     __radd__ = __add__
 
@@ -156,10 +175,7 @@ class Polynomial:
     def __sub__(self, other: Polynomial | int) -> Polynomial:
         if not isinstance(other, Polynomial):
             return self + -other
-        terms = dict(self._terms)
-        for product, factor in other._terms.items():
-            terms[product] = terms.get(product, 0) - factor
-        return Polynomial(terms) if len(terms) <= MAX_TERMS else self + (-other)
+        return self._plus(other, -1)
 
     def __rsub__(self, other: int) -> Polynomial:
         return -self + other
@@ -167,16 +183,17 @@ class Polynomial:
     def __mul__(self, other: Polynomial | int) -> Polynomial:
         if not isinstance(other, Polynomial):
             return self._scale_by(int(other))
-        for one, factor in ((self, other.constant), (other, self.constant)):
-            if factor is not None:
-                return one._scale_by(factor)
+        if other.constant is not None:
+            return self._scale_by(other.constant)
+        if self.constant is not None:
+            return other._scale_by(self.constant)
         degree = max(map(len, self._terms)) + max(map(len, other._terms))
         if len(self._terms) * len(other._terms) > 8 * MAX_TERMS or degree > _MAX_DEGREE:
             return _commutative_atom("Mul", self, other)
         terms: dict[_Product, int] = {}
         for (a, f), (b, g) in itertools.product(self._terms.items(), other._terms.items()):
-            product = tuple(sorted((*a, *b), key=lambda atom: atom.serial))
-            terms[product] = terms.get(product, 0) + f * g
+            atoms = tuple(sorted((*a, *b), key=lambda atom: atom.serial))
+            terms[atoms] = terms.get(atoms, 0) + f * g
         result = Polynomial(terms)
         return result if len(result._terms) <= MAX_TERMS else _commutative_atom("Mul", self, other)
 
@@ -193,10 +210,10 @@ class Polynomial:
         return self._hash
 
     def __repr__(self) -> str:
-        terms = [
-            "*".join((*([str(factor)] if factor != 1 or not product else []), *map(repr, product)))
-            for product, factor in self._terms.items()
-        ]
+        terms = []
+        for atoms, factor in self._terms.items():
+            factors = [str(factor)] if factor != 1 or not atoms else []
+            terms.append("*".join([*factors, *map(repr, atoms)]))
         return f"<{' + '.join(terms) or '0'}>"
 
 
@@ -231,35 +248,11 @@ def one_of(operands: Sequence[Polynomial]) -> Polynomial:
         return first
     least = min(operand.terms.get((), 0) for operand in operands)
     rest = [operand - least for operand in operands]
-    return computed("OneOf", rest, nonnegative=all(e.nonnegative for e in rest)) + least
+    return computed("OneOf", rest, nonnegative=all(r.nonnegative for r in rest)) + least
 
 
 ZERO, ONE = Polynomial.of(0), Polynomial.of(1)
 Index = tuple[Polynomial, ...]
-
-#: The operator of the atoms for quotients, rounded down.
-FLOOR = "Floor"
-
-#: The operator of the atoms for integers of a constant, whose index is computed.
-LOOKUP = "Lookup"
-
-#: Operators of the atoms for integers that follow from others.
-COMPUTED = frozenset({FLOOR, LOOKUP})
-
-#: The operator of the atoms for elements of given values, whose name is the only detail.
-ELEMENT = "Element"
-
-#: Prefix of the operator of the atoms for unknown functions of elements: ONNX has a Floor, too.
-UNKNOWN_PREFIX = "op:"
-
-#: Characters of a polynomial in messages, at most.
-_MAX_LETTERS = 160
-
-#: Kind of the symbols for elements of parameters of operators.
-PARAMETER = "parameter"
-
-#: Kind of the symbols for integers of any value.
-INTEGER = "integer"
 
 
 class IndexKind(NamedTuple):
@@ -331,8 +324,8 @@ def atoms_of(p: Polynomial) -> set[Atom]:
     found: set[Atom] = set()
     todo = [p]
     while todo:
-        for product in todo.pop().terms:
-            for atom in product:
+        for atoms in todo.pop().terms:
+            for atom in atoms:
                 if atom not in found:
                     found.add(atom)
                     if isinstance(atom.key, OperationKey):
@@ -351,9 +344,9 @@ def substitute(p: Polynomial, values: Mapping[Atom, Polynomial]) -> Polynomial:
     if not replaced:
         return p
     total = ZERO
-    for product, factor in p.terms.items():
+    for atoms, factor in p.terms.items():
         term = Polynomial.of(factor)
-        for atom in product:
+        for atom in atoms:
             term = term * replaced.get(atom, Polynomial({(atom,): 1}))
         total = total + term
     return total
@@ -361,7 +354,7 @@ def substitute(p: Polynomial, values: Mapping[Atom, Polynomial]) -> Polynomial:
 
 def top_atoms(p: Polynomial) -> set[Atom]:
     """Return the atoms of a polynomial, without those inside other atoms."""
-    return {atom for product in p.terms for atom in product}
+    return {atom for atoms in p.terms for atom in atoms}
 
 
 def _substitute_atom(atom: Atom, values: Mapping[Atom, Polynomial]) -> Polynomial | None:
@@ -374,23 +367,20 @@ def _substitute_atom(atom: Atom, values: Mapping[Atom, Polynomial]) -> Polynomia
     new = [substitute(q, values) for q in operands]
     if all(a is b or a == b for a, b in zip(operands, new, strict=True)):
         return None
-    made = type(key.operands)(new)
-    return Polynomial.atom(
-        OperationKey(key.operator, key.details, made), nonnegative=atom.nonnegative
-    )
+    new_key = OperationKey(key.operator, key.details, type(key.operands)(new))
+    return Polynomial.atom(new_key, nonnegative=atom.nonnegative)
 
 
 def show(p: Polynomial) -> str:
     """Format a polynomial for messages: "2*H + W - 1"."""
     parts = []
-    for product, factor in sorted(p.terms.items(), key=lambda term: -len(term[0])):
-        names = [_atom_name(atom) for atom in product]
+    for atoms, factor in sorted(p.terms.items(), key=lambda term: -len(term[0])):
+        names = [_atom_name(atom) for atom in atoms]
         if abs(factor) != 1 or not names:
             names.insert(0, str(abs(factor)))
         sign = "-" if factor < 0 else "+"
         parts.append(f"{sign} {'*'.join(names)}")
-    text = " ".join(parts) or "0"
-    text = text.removeprefix("+ ") if text.startswith("+") else text
+    text = " ".join(parts).removeprefix("+ ") or "0"
     return text if len(text) <= _MAX_LETTERS else f"{text[: _MAX_LETTERS - 4]} ..."
 
 
@@ -420,21 +410,21 @@ def _atom_name(atom: Atom) -> str:
 
 def factor_of(p: Polynomial, atom: Atom) -> tuple[Polynomial | None, Polynomial]:
     """Return the factor of an atom, None if it occurs in a higher power, and the terms without it."""
-    factor, rest = dict[tuple[Atom, ...], int](), dict[tuple[Atom, ...], int]()
-    for product, f in p.terms.items():
-        if atom in product:
-            others = list(product)
+    factor, rest = dict[_Product, int](), dict[_Product, int]()
+    for atoms, f in p.terms.items():
+        if atom in atoms:
+            others = list(atoms)
             others.remove(atom)
             if atom in others:
                 return None, p
             factor[tuple(others)] = f
         else:
-            rest[product] = f
+            rest[atoms] = f
     return Polynomial(factor), Polynomial(rest)
 
 
 def apart(product: Sequence[Atom], other: Sequence[Atom]) -> tuple[list[Atom], list[Atom]]:
-    """Return the factors of each product that the other lacks."""
+    """Return the atoms of each product that the other lacks."""
     missing = list(other)
     left = []
     for atom in product:
@@ -449,7 +439,7 @@ def shared_atoms(p: Polynomial) -> list[Atom]:
     """Return the atoms that are factors of all terms of a polynomial."""
     products = list(p.terms)
     shared = list(products[0]) if products else []
-    for product in products[1:]:
-        lacking, _ = apart(shared, product)
+    for atoms in products[1:]:
+        lacking, _ = apart(shared, atoms)
         shared, _ = apart(shared, lacking)
     return shared

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,8 +32,8 @@ from onnx_spatial.verification.evidence import OperatorResult
 
 #: Letters of an attribute that are shown.
 _MAX_ATTRIBUTE_LETTERS = 120
-#: Characters that the data of graphs may have on a page of many models: of all, and of one.
-ROOM, _MOST = 20_000_000, 2_000_000
+#: Characters that the data of all graphs of a page may have, and that of one model.
+ROOM, _MAX_OF_MODEL = 20_000_000, 2_000_000
 
 Status = Literal["same", "changed", "removed", "added"]
 
@@ -95,16 +95,14 @@ def compare(
         graphs = [model.get(place) for model in models]
         before, after = (_list_nodes(graph) for graph in graphs)
         _pair_nodes(before, after, edited)
-        in_this = [each if each.graph == str(place) else None for each in replacements]
-        _assign_regions((before, after), in_this, regions)
+        here = [each if each.graph == str(place) else None for each in replacements]
+        _assign_regions((before, after), here, regions)
         documents.append(
             {
                 "name": str(place),
-                "types": {
-                    name: text for each in graphs for name, text in _value_types(each).items()
-                },
-                "inputs": [_value_names(each, "input") for each in graphs],
-                "outputs": [_value_names(each, "output") for each in graphs],
+                "types": _value_types(graphs[0]) | _value_types(graphs[1]),
+                "inputs": [_value_names(graph, "input") for graph in graphs],
+                "outputs": [_value_names(graph, "output") for graph in graphs],
                 "before": [_node_document(node) for node in before],
                 "after": [_node_document(node, after=True) for node in after],
             }
@@ -150,10 +148,10 @@ def _pair_nodes(before: list[Node], after: list[Node], edited: set[str]) -> None
     for node in before:
         if node.partner is None:
             node.status = "removed"
-        elif _node_form(node.message) != _node_form(
-            after[node.partner].message
-        ) or not edited.isdisjoint(node.message.input):
-            node.status = after[node.partner].status = "changed"
+            continue
+        partner, reads_edited = after[node.partner], not edited.isdisjoint(node.message.input)
+        if reads_edited or _node_form(node.message) != _node_form(partner.message):
+            node.status = partner.status = "changed"
     for node in after:
         if node.partner is None:
             node.status = "added"
@@ -176,21 +174,21 @@ def _assign_regions(
 ) -> None:
     """Give each node that differs a region, and so the nodes of an operator's region that do not."""
     before, after = sides
-    of_label: dict[str, int] = {}
-    for index, replacement in enumerate(replacements):
+    region_of_label: dict[str, int] = {}
+    for region, replacement in enumerate(replacements):
         for label in () if replacement is None else replacement.members:
-            of_label.setdefault(label, index)
-    of_output = dict[str, int]()
+            region_of_label.setdefault(label, region)
+    region_of_output: dict[str, int] = {}
     for node in before:
-        node.region = of_label.get(node.label)
+        node.region = region_of_label.get(node.label)
         if node.region is not None:
-            of_output |= dict.fromkeys(filter(None, node.message.output), node.region)
+            region_of_output |= dict.fromkeys(filter(None, node.message.output), node.region)
     for node in after:
-        partner = None if node.partner is None else before[node.partner].region
-        origin = None if node.status == "same" else of_label.get(node.origin or "")
-        outputs = [of_output[name] for name in node.message.output if name in of_output]
-        found = (r for r in (partner, origin, *outputs) if r is not None)
-        node.region = next(found, None)
+        of_partner = None if node.partner is None else before[node.partner].region
+        of_origin = None if node.status == "same" else region_of_label.get(node.origin or "")
+        of_outputs = map(region_of_output.get, node.message.output)
+        known = (r for r in (of_partner, of_origin, *of_outputs) if r is not None)
+        node.region = next(known, None)
     nodes, links = [*before, *after], _neighbour_links(sides)
     _spread_regions(nodes, links)
     for node in nodes:
@@ -226,10 +224,8 @@ def _neighbour_links(sides: Sides) -> dict[int, list[Node]]:
         if node.status == "changed" and node.partner is not None:
             pairs.append((node, after[node.partner]))
     removed = [node for node in before if node.status == "removed"]
-    removed_at = {name: node for node in removed for name in node.message.output if name}
-    pairs += [
-        (removed_at[v], node) for node in after for v in node.message.output if v in removed_at
-    ]
+    producer = {name: node for node in removed for name in node.message.output if name}
+    pairs += [(producer[v], node) for node in after for v in node.message.output if v in producer]
     links = defaultdict(list)
     for one, other in pairs:
         links[id(one)].append(other)
@@ -262,18 +258,16 @@ def _node_document(node: Node, *, after: bool = False) -> dict[str, Any]:
     if not (after and node.status == "same"):
         message = node.message
         result |= {"l": node.label, "o": message.op_type, "d": message.domain}
-        result |= {
-            "i": sorted(traversal.needs(message), key=_input_order(message)),
-            "u": [*message.output],
-        }
+        result["i"] = sorted(traversal.needs(message), key=_input_order(message))
+        result["u"] = list(message.output)
         result["a"] = [[a.name, _attribute_text(a)] for a in message.attribute]
     return {key: value for key, value in result.items() if value not in (None, "", [], "same")}
 
 
-def _input_order(node: onnx.NodeProto) -> Any:
+def _input_order(node: onnx.NodeProto) -> Callable[[str], tuple[int, str]]:
     """Return a key that sorts names as a node reads them; those that its graphs capture come last."""
-    place = {name: index for index, name in enumerate(node.input)}
-    return lambda name: (place.get(name, len(place)), name)
+    position = {name: index for index, name in enumerate(node.input)}
+    return lambda name: (position.get(name, len(position)), name)
 
 
 def _attribute_text(attribute: onnx.AttributeProto) -> str:
@@ -305,7 +299,7 @@ def _tensor_type(tensor: onnx.TensorProto) -> str:
 
 def room_for_graphs(models: int) -> int:
     """Return how many characters the data of each model's graphs may have on a page."""
-    return min(_MOST, ROOM // max(1, models))
+    return min(_MAX_OF_MODEL, ROOM // max(1, models))
 
 
 @dataclass
@@ -348,9 +342,10 @@ class SideBySide:
 
     def leave_out(self, most: int) -> None:
         """Leave the graphs out if their data has more than so many characters."""
-        if self.graphs is None or (size := len(script_json(self.graphs))) <= most:
+        size = len(self.script)
+        if self.graphs is None or size <= most:
             return
-        nodes = sum(len(each["before"]) + len(each["after"]) for each in self.graphs["graphs"])
+        nodes = sum(len(graph["before"]) + len(graph["after"]) for graph in self.graphs["graphs"])
         self.graphs = None
         self.left_out = (
             f"The graphs, with {nodes:,} nodes, are not drawn: they take {file_size(size)}, and each "

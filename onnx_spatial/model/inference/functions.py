@@ -1,4 +1,9 @@
-"""Inline the local functions of a model."""
+"""Inline the local functions of a model.
+
+    y = Twice(x)      with Twice(v) = Add(v, v)      becomes      y = Add(x, x)
+
+onnx's inliner ignores default attributes of functions, so they are first written into the calls.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +21,7 @@ logger = logging.getLogger(__name__)
 def inline(model: onnx.ModelProto) -> onnx.ModelProto:
     """Inline the functions of a model with onnx's inliner; `model` itself is changed, too.
 
-    The inliner ignores default attributes of functions, so they are first written into the calls. A
-    function of another opset than the model's stays unless its version can be converted.
+    A function of another opset than the model's stays unless its version can be converted.
 
     Raises:
         Exception: any error of the inliner, of many types.
@@ -34,9 +38,10 @@ def inline(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _spell_out_defaults(model: onnx.ModelProto) -> None:
+    """Give each call the default attributes of its function that it lacks, in place."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     for _, _, node in traversal.nodes(model):
         function = functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
-            names = {a.name for a in node.attribute}
-            node.attribute.extend(a for a in function.attribute_proto if a.name not in names)
+            given = {a.name for a in node.attribute}
+            node.attribute.extend(a for a in function.attribute_proto if a.name not in given)

@@ -1,10 +1,11 @@
 """Infer types and shapes of every value, with a callback for operators that onnx does not know.
 
-    Range -> Slice                       Range -> Bound -> Slice
+    in the model      SpaceToBatch -> Conv      Range -> Slice
+    inferred          Probe -> Conv             Range -> Bound -> Slice
 
-The caller replaces such nodes by probes: operator `PROBE` in the domain `DOMAIN`, which is registered
-with onnx once. onnx's C++ inference calls back for each probe during its pass, so that shapes flow
-through standard operators, subgraphs and probes in one pass.
+The caller replaces unknown operators by probes: operator `PROBE` in the domain `DOMAIN`, which is
+registered with onnx once. onnx's C++ inference calls back for each probe, so that shapes flow through
+standard operators, subgraphs and probes in one pass.
 
 With `data_prop` onnx follows the values of shapes, one message per element, for every vector of known
 length, even of 10^9 elements. So each vector that another operator than Shape, Gather, Concat, Cast and
@@ -23,6 +24,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
+from typing import Any
 
 import onnx
 import onnx.defs
@@ -37,7 +39,23 @@ DOMAIN = "onnx_spatial.probe"
 PROBE = "Probe"
 #: INT attribute: the number of a probe.
 NUMBER = "onnx_spatial_probe"
+#: Operator type of the nodes that bound what inference follows, in the same domain.
+BOUND = "Bound"
+#: INT attribute of a Bound: the longest vector that keeps its length.
+MAX_ATTRIBUTE = "most"
+#: STRING attribute of a Bound: the name of the value.
+VALUE = "value"
 
+#: Operators that end the process at a negative dim, beside Slice, which propagates data.
+_CRASH = frozenset({"GatherND"})
+#: Larger dims become unknown: sums of them could exceed 64 bits and be negative.
+_LARGEST_DIM = 2**48
+#: Operators whose output may be a vector although the input is not.
+_LOSE_DIMS = frozenset({"Gather", "Squeeze"})
+_SIZES = op_traits.having(Trait.SIZES)
+#: More than any rank, which is the length of a shape.
+_MAX_RANK = 64
+_SUFFIX = "\n(bounded)"  # exporters write no line breaks in names
 #: Limit of graphs times nodes of a model, with which the time of onnx's inference grows.
 _MAX_WORK = 5 * 10**7
 
@@ -65,15 +83,15 @@ def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
 
 def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
     known = context.get_input_type(0)
-    if known is not None:
-        most = context.get_attribute(MAX_ATTRIBUTE).i
-        if any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
-            _current.negative = context.get_attribute(VALUE).s.decode()
-        context.set_output_type(0, output_type(known, most))
+    if known is None:
+        return
+    if any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
+        _current.negative = context.get_attribute(VALUE).s.decode()
+    context.set_output_type(0, output_type(known, context.get_attribute(MAX_ATTRIBUTE).i))
 
 
 def _register_probe(
-    op_type: str, rule: Callable[[onnx.shape_inference.InferenceContext], None]
+    op_type: str, inference: Callable[[onnx.shape_inference.InferenceContext], None]
 ) -> None:
     if onnx.defs.has(op_type, DOMAIN):
         return
@@ -89,7 +107,7 @@ def _register_probe(
         outputs=[parameter("output", "T")],
         type_constraints=[("T", types, "any tensor")],
     )
-    schema.set_type_and_shape_inference_function(rule)
+    schema.set_type_and_shape_inference_function(inference)
     onnx.defs.register_schema(schema)
     # onnx 1.19 deadlocks at exit if a Python function outlives the interpreter.
     atexit.register(onnx.defs.deregister_schema, op_type, 1, DOMAIN)
@@ -248,24 +266,6 @@ def forget_shapes(model: onnx.ModelProto, names: Collection[str]) -> None:
                 output.type.tensor_type.ClearField("shape")
 
 
-#: Operator type, in the domain of the probes.
-BOUND = "Bound"
-#: INT attribute: the longest vector that keeps its length.
-MAX_ATTRIBUTE = "most"
-
-#: STRING attribute: the name of the value.
-VALUE = "value"
-#: Operators that end the process at a negative dim, beside Slice, which propagates data.
-_CRASH = frozenset({"GatherND"})
-#: Larger dims become unknown: sums of them could exceed 64 bits and be negative.
-_LARGEST_DIM = 2**48
-#: Operators whose output may be a vector although the input is not.
-_LOSE_DIMS = frozenset({"Gather", "Squeeze"})
-_SIZES = op_traits.having(Trait.SIZES)
-
-_SUFFIX = "\n(bounded)"  # exporters write no line breaks in names
-
-
 def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
     """Return the output type of a Bound node."""
     result = deepcopy(known)
@@ -280,11 +280,11 @@ def output_type(known: onnx.TypeProto, most: int) -> onnx.TypeProto:
 
 def _insert_bounds(model: onnx.ModelProto) -> bool:
     """Insert Bound nodes in place; return whether there are any."""
-    lengths: dict[str, int] = {}
-    inserted = False
-    kinds = {node.op_type for _, _, node in traversal.nodes(model)}
-    if kinds.isdisjoint(_CRASH) and not any(map(_propagates_values, kinds)):
+    op_types = {node.op_type for _, _, node in traversal.nodes(model)}
+    if op_types.isdisjoint(_CRASH) and not any(map(_propagates_values, op_types)):
         return False
+    inserted = False
+    lengths: dict[str, int] = {}
     for _, graph in traversal.graphs(model):  # lazily: inner graphs are those of the edited nodes
         if isinstance(graph, onnx.FunctionProto):
             lengths = {}  # its names are its own
@@ -318,71 +318,74 @@ def _insert_in_graph(graph: traversal.GraphLike, lengths: dict[str, int]) -> boo
         for value in graph.input:  # a sibling of the graph may have used the name
             lengths.pop(value.name, None)
         lengths.update((t.name, _tensor_length(t)) for t in graph.initializer)
-    bounded: dict[tuple[str, int], str] = {}
+    bounds: dict[str, onnx.NodeProto] = {}
     nodes = []
     for node in graph.node:
-        op_type = node.op_type
-        propagates = _propagates_values(op_type)
-        if not (propagates or op_type in _CRASH) or not op_traits.is_standard(node):
-            nodes.append(node)
-            for name in node.output:
-                lengths.pop(name, None)
-            if op_type == "Constant" and op_traits.is_standard(node) and node.output:
-                lengths[node.output[0]] = _constant_length(node)
-            continue
-        length, most = _output_length(node, lengths)
-        unknown = any(
-            lengths.get(name, MAX_KEPT_ELEMENTS + 1) > MAX_KEPT_ELEMENTS for name in node.input
-        )
-        for index, name in enumerate(node.input if op_type not in _SIZES else ()):
-            if name and (most == 0 or lengths.get(name, MAX_KEPT_ELEMENTS + 1) > MAX_KEPT_ELEMENTS):
-                if (name, most) not in bounded:
-                    bounded[name, most] = f"{name}{_SUFFIX}{most}"
-                    bound = onnx.helper.make_node(
-                        BOUND, [name], [bounded[name, most]], domain=DOMAIN
-                    )
-                    bound.attribute.append(onnx.helper.make_attribute(MAX_ATTRIBUTE, most))
-                    bound.attribute.append(onnx.helper.make_attribute(VALUE, name))
-                    nodes.append(bound)
-                node.input[index] = bounded[name, most]
+        is_standard, propagates = op_traits.is_standard(node), _propagates_values(node.op_type)
+        length = None
+        if is_standard and (propagates or node.op_type in _CRASH):
+            # Of a bounded table these may make a long vector.
+            of_table = node.op_type in _LOSE_DIMS and any(_is_long(n, lengths) for n in node.input)
+            most_elements, most = _output_length(node, lengths)
+            length = most_elements if propagates and not of_table else None
+            if node.op_type not in _SIZES:
+                nodes += _bound_inputs(node, most, lengths, bounds)
+        elif is_standard and node.op_type == "Constant":
+            length = _constant_length(node)
         nodes.append(node)
-        # The second may make a long vector of a bounded table.
-        if not propagates or (op_type in _LOSE_DIMS and unknown):
-            for name in node.output:
-                lengths.pop(name, None)
-        else:
-            lengths.update(dict.fromkeys(node.output, length))
-    if bounded:
+        for name in node.output:
+            lengths.pop(name, None)
+            if length is not None:
+                lengths[name] = length
+    if bounds:
         del graph.node[:]
         graph.node.extend(nodes)
-    return bool(bounded)
+    return bool(bounds)
+
+
+def _bound_inputs(
+    node: onnx.NodeProto, most: int, lengths: dict[str, int], bounds: dict[str, onnx.NodeProto]
+) -> list[onnx.NodeProto]:
+    """Let a node read bounded inputs, in place; add the new Bound nodes to `bounds` and return them."""
+    new = []
+    for index, name in enumerate(node.input):
+        if name and (most == 0 or _is_long(name, lengths)):
+            output = f"{name}{_SUFFIX}{most}"
+            if output not in bounds:
+                attributes: dict[str, Any] = {MAX_ATTRIBUTE: most, VALUE: name}
+                bounds[output] = onnx.helper.make_node(
+                    BOUND, [name], [output], domain=DOMAIN, **attributes
+                )
+                new.append(bounds[output])
+            node.input[index] = output
+    return new
+
+
+def _is_long(name: str, lengths: dict[str, int]) -> bool:
+    """Tell whether a value may be a vector of more elements than are followed."""
+    return lengths.get(name, MAX_KEPT_ELEMENTS + 1) > MAX_KEPT_ELEMENTS
 
 
 def _output_length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, int]:
     """Return the most elements of a node's output, and the limit for its inputs."""
+    if node.op_type in _SIZES:
+        return _MAX_RANK, MAX_KEPT_ELEMENTS
     known = [
         min(lengths.get(name, MAX_KEPT_ELEMENTS), MAX_KEPT_ELEMENTS) for name in node.input if name
     ]
-    if node.op_type in _SIZES:
-        return 64, MAX_KEPT_ELEMENTS
-    if node.op_type == "Concat":
-        length = sum(known)
-        return (
-            (length, MAX_KEPT_ELEMENTS) if length <= MAX_KEPT_ELEMENTS else (MAX_KEPT_ELEMENTS, 0)
-        )
-    return max(known, default=1), MAX_KEPT_ELEMENTS
+    length = sum(known) if node.op_type == "Concat" else max(known, default=1)
+    # Inputs that are too long together lose their lengths, one by one.
+    return (length, MAX_KEPT_ELEMENTS) if length <= MAX_KEPT_ELEMENTS else (MAX_KEPT_ELEMENTS, 0)
 
 
 def _tensor_length(tensor: onnx.TensorProto) -> int:
-    """Return the number of elements; more than LONGEST if a dim is negative."""
+    """Return the number of elements; more than MAX_KEPT_ELEMENTS if a dim is negative."""
     return math.prod(tensor.dims) if min(tensor.dims, default=0) >= 0 else MAX_KEPT_ELEMENTS + 1
 
 
 def _constant_length(node: onnx.NodeProto) -> int:
-    return max(
-        (
-            _tensor_length(a.t) if a.HasField("t") else len(a.ints) + len(a.floats) + 1
-            for a in node.attribute
-        ),
-        default=1,
-    )
+    lengths = [
+        _tensor_length(a.t) if a.HasField("t") else len(a.ints) + len(a.floats) + 1
+        for a in node.attribute
+    ]
+    return max(lengths, default=1)

@@ -3,8 +3,8 @@
     stops -> [ nodes with their constants ] -> output
 
 Values of outer graphs are followed, too: a part may reach from a branch into the main graph. Converted
-models keep the value names of the original, in the same graph: the nodes that replace a site are those
-between its inputs and its output.
+models keep the value names of the original, in the same graph: the nodes that replace an operator are
+those between its inputs and its output.
 """
 
 from __future__ import annotations
@@ -124,24 +124,22 @@ class Graphs:
         folder: Path | Literal[False] | None = False,
     ) -> None:
         self.model = model
-        every = list(traversal.graphs(model))
-        self._are_told_apart = len(every) == len({place for place, _ in every})
-        self.graphs: dict[traversal.Place, traversal.GraphLike] = dict(every)
-        known = {place: f for (place, _), f in zip(every, facts, strict=False)}
-        nodes = [(place, node) for place, _, node in traversal.nodes(model)]
+        graphs = list(traversal.graphs(model))
+        self.graphs: dict[traversal.Place, traversal.GraphLike] = dict(graphs)
+        self._are_told_apart = len(graphs) == len(self.graphs)
+        known = {place: f for (place, _), f in zip(graphs, facts, strict=False)}
+        self.nodes = [(place, node) for place, _, node in traversal.nodes(model)]
         if read := _attributes_read(model):
-            nodes = [
-                (p, _with_attributes(_without_unread(n, read), known.get(p))) for p, n in nodes
+            self.nodes = [
+                (place, _with_attributes(_without_unread(node, read), known.get(place)))
+                for place, node in self.nodes
             ]
-        self.nodes = nodes  # ids are valid as long as the messages are kept
-        self._positions = {id(node): position for position, (_, node) in enumerate(nodes)}
+        # Ids are valid as long as the messages are kept.
+        self._positions = {id(node): position for position, (_, node) in enumerate(self.nodes)}
         self.producers: dict[traversal.Place, dict[str, onnx.NodeProto]]
         self.producers = {place: {} for place in self.graphs}
-        for place, node in nodes:
-            producers = self.producers[place]
-            for name in node.output:
-                if name:
-                    producers[name] = node
+        for place, node in self.nodes:
+            self.producers[place].update((name, node) for name in node.output if name)
         self.stored = {place: _stored_names(graph) for place, graph in self.graphs.items()}
         for place, graph_facts in known.items():
             constants = graph_facts.given.items()
@@ -149,10 +147,11 @@ class Graphs:
         self.fed = {place: set(value_names(graph.input)) for place, graph in self.graphs.items()}
         self._imports: dict[tuple[str, str, str] | None, Imports] = {}
         self._read: dict[traversal.Place, set[str]] = {}
-        #: The values that nodes compute from constants alone, from these and sizes, and those that
-        #: are known.
+        #: The values that nodes compute from constants alone.
         self._constant: set[tuple[traversal.Place, str]] = set()
+        #: The values that nodes compute from sizes and constants alone.
         self._sized: set[tuple[traversal.Place, str]] = set()
+        #: Those of `_constant` that were computed here.
         self.folded: dict[traversal.Place, dict[str, onnx.TensorProto]] = {}
         if folder is not False:
             self._fold_constants(folder)
@@ -165,13 +164,13 @@ class Graphs:
 
     def _fold_constants(self, folder: Path | None) -> None:
         """Find the nodes that compute constants or sizes, and the values of constants."""
-        names = {""}.union(*self.stored.values())
+        # Names of any graph: a quick test before the one that looks in the right graphs.
+        maybe_known = {""}.union(*self.stored.values())
         for place, node in self.nodes:
             of_sizes = node.op_type in _SIZES
-            # Names of other graphs are among these, so this is a first test.
-            if not (of_sizes or names.issuperset(node.input)) or not _is_determined(node):
+            if not (of_sizes or maybe_known.issuperset(node.input)) or not _is_determined(node):
                 continue
-            read, outputs = ([n for n in each if n] for each in (node.input, node.output))
+            read, outputs = ([n for n in names if n] for names in (node.input, node.output))
             if all(self.is_constant(name, place) for name in read):
                 self._constant.update((place, name) for name in outputs)
                 if foreign.is_foldable(node):
@@ -179,7 +178,7 @@ class Graphs:
             elif not of_sizes and not all(self.is_size(name, place) for name in read):
                 continue
             self._sized.update((place, name) for name in outputs)
-            names.update(outputs)
+            maybe_known.update(outputs)
 
     def _fold(self, place: traversal.Place, node: onnx.NodeProto, folder: Path | None) -> None:
         """Note the outputs of a node if the values of its inputs are known."""
@@ -326,21 +325,24 @@ class GrowingPart:
             outside = producer is None or is_set_by_call(producer) or self._stops(name, producer)
             if name != value and outside:
                 self.read.add(name)
+            elif producer is None:
+                raise NoPartError(f"no node, input or initializer produces {name!r}")
             elif isinstance(producer, onnx.TensorProto):
                 self._stored[name] = producer
             elif isinstance(producer, onnx.SparseTensorProto):
                 self._sparse[name] = producer
-            elif producer is not None:
-                if self._place.function and any(a.ref_attr_name for a in producer.attribute):
-                    raise NoPartError("it uses attributes of its function")
-                self._nodes[id(producer)] = producer
-                if len(self._nodes) > self._most_nodes:
-                    raise NoPartError("it was merged with too many nodes")
+            else:
+                self._add_node(producer)
                 new = traversal.needs(producer) - self._seen
                 self._seen |= new
                 todo.extend(new)
-            else:
-                raise NoPartError(f"no node, input or initializer produces {name!r}")
+
+    def _add_node(self, node: onnx.NodeProto) -> None:
+        if self._place.function and any(a.ref_attr_name for a in node.attribute):
+            raise NoPartError("it uses attributes of its function")
+        self._nodes[id(node)] = node
+        if len(self._nodes) > self._most_nodes:
+            raise NoPartError("it was merged with too many nodes")
 
     def part(self) -> Part:
         """Return the part as it is now."""
@@ -369,7 +371,7 @@ class KnownTypes:
             place: {n: t for n, t in known.scope.types.items() if _is_complete(t)}
             for (place, _), known in zip(traversal.graphs(model), facts, strict=True)
         }
-        for info in infos:  # the data of a site in a function has the type of the calls
+        for info in infos:  # the data of an operator in a function has the type of the calls
             data = info.facts.inputs[0] if info.facts.inputs else None
             name = info.node.input[0] if info.node.input else ""
             unknown = shape_inference.dims(self.find(name, info.place)) is None
@@ -428,16 +430,14 @@ def is_constant(producer: Producer) -> bool:
     """Return whether a value is stored in the model: an initializer or a Constant node."""
     if not isinstance(producer, onnx.NodeProto):
         return True
-    stored = producer.op_type == "Constant" and op_traits.is_standard(producer)
-    return stored and not is_set_by_call(producer)
+    return _is_constant_node(producer) and not is_set_by_call(producer)
 
 
 def is_set_by_call(producer: Producer | None) -> bool:
     """Return whether a value is a Constant that each call of a function gives as an attribute."""
     return (
         isinstance(producer, onnx.NodeProto)
-        and producer.op_type == "Constant"
-        and op_traits.is_standard(producer)
+        and _is_constant_node(producer)
         and any(attribute.ref_attr_name for attribute in producer.attribute)
     )
 
@@ -447,27 +447,26 @@ def type_set_by_call(node: onnx.NodeProto) -> onnx.TypeProto:
     held = node.attribute[0].name
     if held not in _CONSTANT_TYPES:
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(
-        _CONSTANT_TYPES[held], [None] if held[-1] == "s" else []
-    )
+    shape = [None] if held.endswith("s") else []  # "value_ints" is 1-D, "value_int" a scalar
+    return onnx.helper.make_tensor_type_proto(_CONSTANT_TYPES[held], shape)
 
 
 def is_dense_constant(node: onnx.NodeProto) -> bool:
     """Return whether a node is a Constant with a plain tensor or numbers."""
-    return (
-        node.op_type == "Constant"
-        and op_traits.is_standard(node)
-        and len(node.attribute) == 1
-        and node.attribute[0].name in constant_folding.HELD
-    )
+    held = [attribute.name for attribute in node.attribute]
+    return _is_constant_node(node) and len(held) == 1 and held[0] in constant_folding.HELD
+
+
+def _is_constant_node(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and op_traits.is_standard(node)
 
 
 def scopes(place: traversal.Place) -> list[traversal.Place]:
     """Return the place of a graph and of its outer graphs, inner before outer."""
     if not place.steps:
-        return [place]
-    count = len(place.steps)
-    return [traversal.Place(place.function, place.steps[: count - i]) for i in range(count + 1)]
+        return [place]  # quick: most graphs are in no other
+    counts = range(len(place.steps), -1, -1)
+    return [traversal.Place(place.function, place.steps[:count]) for count in counts]
 
 
 def _attributes_read(model: onnx.ModelProto) -> dict[tuple[str, str], set[str]]:
@@ -484,9 +483,10 @@ def _without_unread(
     node: onnx.NodeProto, read: Mapping[tuple[str, str], set[str]]
 ) -> onnx.NodeProto:
     """Return a call without attributes of a caller that no node of its function reads; else `node`."""
-    body = read.get((node.domain, node.op_type))
-    references = (a.name for a in node.attribute if a.ref_attr_name)
-    unread = set(references) - body if body is not None else set()
+    read_by_body = read.get((node.domain, node.op_type))
+    if read_by_body is None:
+        return node
+    unread = {a.name for a in node.attribute if a.ref_attr_name} - read_by_body
     if not unread:
         return node
     result = onnx.NodeProto()
