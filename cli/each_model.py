@@ -244,10 +244,10 @@ class HtmlReport:
         from onnx_spatial.report.page import check_file, require
 
         require("jinja2")
-        check_file(self.path)
         for other in filter(None, others):
             if _is_same(self.path, Path(other)):
                 raise click.UsageError(f"--html {path} would replace the model {other}")
+        check_file(self.path)
 
     def add(self, result: Inspection | Conversion, model: str, error: str = "") -> None:
         """Add what became of a model."""

@@ -52,7 +52,11 @@ def validate_models(paths: Sequence[str], output: Output, values: Mapping[str, A
             "--jobs cannot be combined with --executor: the cluster decides how many run at a time"
         )
     render = {"junit_xml": reports.junit_xml, "html": reports.render}
-    files = {Path(values[name]): render[name] for name in render if values[name] is not None}
+    given = [name for name in render if values[name] is not None]
+    files = {Path(values[name]).resolve(): render[name] for name in given}
+    if len(files) < len(given):
+        raise click.UsageError("--html and --junit-xml name the same file")
+    files = {Path(values[name]): render[name] for name in given}
     for path in files:
         check_file(path)
     if values["html"] is not None:

@@ -140,11 +140,17 @@ def run_facts(command: str, started: datetime, tools: Mapping[str, str]) -> dict
 def check_file(path: Path) -> None:
     """Check, before any work is done, that a report can be written to a file.
 
+    Only a report, or an empty file, is replaced: never a model, or weights, under a mistaken name.
+
     Raises:
-        ModelFileError: its folder does not exist or is read-only, or it is a folder itself.
+        ModelFileError: its folder does not exist or is read-only, or it is a folder or no report.
     """
     if path.is_dir():
         raise ModelFileError(f"{path}: cannot be written: it is a folder", code=Code.UNWRITABLE)
+    if path.is_file() and not _is_report(path):
+        raise ModelFileError(
+            f"{path}: cannot be written: it exists, and is no report", code=Code.UNWRITABLE
+        )
     if not path.parent.is_dir():
         raise ModelFileError(
             f"{path}: cannot be written: there is no folder {str(path.parent)!r}",
@@ -154,6 +160,16 @@ def check_file(path: Path) -> None:
         raise ModelFileError(
             f"{path}: cannot be written: its folder is read-only", code=Code.UNWRITABLE
         )
+
+
+def _is_report(path: Path) -> bool:
+    """Tell whether a file begins as HTML or XML, or is empty."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(64).lstrip().lower()
+    except OSError:
+        return False
+    return not start or start.startswith((b"<!doctype html", b"<?xml"))
 
 
 def require(package: str) -> None:
@@ -175,6 +191,7 @@ def write(path: Path, content: bytes) -> None:
     Raises:
         ModelFileError: it cannot be written.
     """
+    check_file(path)
     try:
         if path.exists() and not path.is_file():  # a pipe, or /dev/stdout
             path.write_bytes(content)
