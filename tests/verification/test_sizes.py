@@ -197,6 +197,15 @@ def test_usage_errors(arguments: dict, message: str) -> None:
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("static", [{"N": 0}, {"H": 0}])
+def test_beside_a_dim_of_0_others_stay_small(static: dict[str, int]) -> None:
+    """Their product says nothing of what numpy can hold."""
+    text = """g (float[N,H,W,C] x) => (float[A,B,D,E] y)
+        <int64[2] block = {2, 2}, int64[2,2] pads = {0, 0, 0, 0}>
+        { a = Relu(x) s = tf.SpaceToBatchND(a, block, pads) y = Neg(s) }"""
+    assert onnx_spatial.convert(model(text), static=static).verification.status == "passed"
+
+
 def test_one_dim_has_one_size() -> None:
     made = model("g (float[N,M] x, float[N,1] z) => (float[N,M] y) { y = Add(x, z) }")
     with pytest.raises(UsageError, match="dim N is 2 in another place"):

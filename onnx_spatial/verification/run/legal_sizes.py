@@ -332,8 +332,15 @@ class SizeSearch:
     # Messages
 
     def _exceeds_limit(self, assignment: Assignment) -> bool:
-        """Tell whether an input with open dims has too many elements to be tried."""
-        return any(_count_elements(known, assignment) > self._limit for known in self._needed)
+        """Tell whether an input with open dims has too many elements to be tried.
+
+        One with a dim of 0 has none, and other dims that may be too large for an array.
+        """
+        return any(
+            _count_elements(known, assignment) > self._limit
+            or not is_countable(assignment.shape(known))
+            for known in self._needed
+        )
 
     def _no_sizes(self, failure: str) -> RunError:
         """Say why no legal sizes were found, and what to do."""
