@@ -289,7 +289,8 @@ class Output:
         line = " ".join(message.splitlines())
         if short := self.short(line, error):
             shown = wrapped(f"error: {short}", _terminal_width(sys.stderr))
-            PipeSafe(sys.stderr).write(f"{shown}\n")
+            with suppress(OSError):  # the exit code says it, too
+                PipeSafe(sys.stderr).write(f"{shown}\n")
         if not self.json:
             return
         document: dict[str, object] = {"version": 2, **error_document(line, exit_code, code)}
@@ -380,7 +381,8 @@ def append_markdown(text: str) -> None:
 class PipeSafe:
     """A text stream that discards what is written after the reader of its pipe has gone.
 
-    Without this, click and rich end the process there, with an exit code of their own.
+    Without this, click and rich end the process there, with an exit code of their own. Another error,
+    of a full disk say, is raised once; what is written after it is discarded.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -402,17 +404,24 @@ class PipeSafe:
 
     @contextmanager
     def _discard_closed(self) -> Iterator[None]:
-        """Redirect the stream to the null device if its pipe is closed."""
+        """Redirect the stream to the null device if its pipe is closed, or cannot be written."""
         try:
             yield
-        except BrokenPipeError:
+        except OSError as error:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._file.fileno())
             os.close(null)
+            if not isinstance(error, BrokenPipeError):
+                raise OSError(error.errno, error.strerror, self._file.name) from None
 
 
 def write_anything() -> None:
-    r"""Make stdout and stderr escape characters that their encoding lacks, as in \u20ac."""
+    r"""Make stdout and stderr escape characters that their encoding lacks, as in \u20ac.
+
+    One that the caller has closed, by `>&-`, discards what is written.
+    """
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - for good
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - for good
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")

@@ -116,6 +116,28 @@ def test_a_closed_pipe_changes_no_exit_code(words, code, stderr_too):
     assert stderr_too or not re.search("Traceback|BrokenPipe|ignored", done.err)
 
 
+@linux
+@pytest.mark.parametrize(
+    "words", ["inspect m.onnx", "inspect m.onnx --json", "validate m.onnx --json"]
+)
+def test_a_stream_that_is_full_or_closed_is_one_line_or_nothing(words):
+    write(S2B, "m.onnx")
+    with Path("/dev/full").open("w") as full:
+        done = ran(words, stdout=full, stderr=subprocess.PIPE)
+        assert (done.code, done.err.splitlines()[-1]) == (
+            2,
+            "error: <stdout>: No space left on device",
+        )
+        assert "Traceback" not in done.err
+        assert ran(words, stdout=full, stderr=full).code == 2
+    for number in (1, 2):
+        closing = (
+            f"import os, sys; sys.std{'out' if number == 1 else 'err'} = None; os.close({number})"
+        )
+        done = ran(words, closing)
+        assert done.code == 0 and "rror" not in (done.err or "")
+
+
 #: The superuser may write anywhere, but for this: no CAP_DAC_OVERRIDE, no CAP_DAC_READ_SEARCH.
 UNPRIVILEGED = """
 import ctypes
