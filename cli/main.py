@@ -82,8 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A thread that sends it would still hold its locks in a process that is forked to verify.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         code = run(arguments)
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            PipeSafe(stream).flush()  # else Python itself complains of a closed pipe at exit
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                PipeSafe(stream).flush()  # else Python itself complains of a closed pipe at exit
         _on_signals(signal.SIG_IGN, _raise_interrupt)  # it is over
     except KeyboardInterrupt:  # just before or after
         code = 130
@@ -123,6 +124,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             code = commands.main(
                 arguments, prog_name="onnx-spatial", standalone_mode=False, obj=output
             )
+        PipeSafe(sys.stdout).flush()
         return code if isinstance(code, int) else 0
     except SystemExit:  # click: the reader of help or of a model has closed the pipe
         return 0
@@ -195,7 +197,7 @@ def load_defaults(
         start: the folder.
 
     Raises:
-        click.UsageError: the file sets what is no option.
+        click.UsageError: the file sets what is no option, or cannot be parsed and names the program.
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
@@ -209,7 +211,11 @@ def _read_table(path: Path) -> dict[str, Any] | None:
 
     try:
         table = tomllib.loads(path.read_text("utf-8")).get("tool", {}).get(_TABLE)
-    except (OSError, ValueError):  # the matter of other tools
+    except OSError:
+        return None
+    except ValueError as error:
+        if _TABLE.encode() in path.read_bytes():  # else the matter of other tools
+            raise click.UsageError(f"{path}: is no TOML: {error}") from None
         return None
     if table is None or isinstance(table, dict):
         return table

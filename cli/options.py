@@ -255,7 +255,7 @@ OPTIONS: Mapping[str, Sequence[click.Option]] = {
         _option(
             "--timeout",
             "SECONDS",
-            "Fail a model that takes longer; 0 means no limit.",
+            "Leave a model that takes longer as UNVERIFIED; 0 means no limit.",
             default=600,
             **_SECONDS,
         ),

@@ -263,6 +263,8 @@ def edit_model(
         UsageError, ModelFileError, ConversionError, VerificationError: as `onnx_spatial.convert`.
     """
     progress = progress or _silent
+    if not isinstance(verify, VerifyOptions | None):
+        raise UsageError(f"verify must be True, False or VerifyOptions, not {verify!r}")
     if external_data and (in_place or output is None):
         raise UsageError("external_data requires output")
     needs_data = verify is not None or in_place or output is not None

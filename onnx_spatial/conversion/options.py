@@ -6,6 +6,7 @@ Nothing heavy is imported here, so that the command line shows its help at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, get_args
 
 from onnx_spatial.errors import UsageError
@@ -42,7 +43,7 @@ class ConvertOptions:
         domains: operator domains to accept beside the ones that converters are known to use.
 
     Raises:
-        UsageError: there is no such mode or lowering.
+        UsageError: there is no such mode, lowering or rank.
     """
 
     mode: Mode = "lower"
@@ -59,6 +60,11 @@ class ConvertOptions:
         if self.prefer is not None and self.prefer not in LOWERING_NAMES:
             names = ", ".join(LOWERING_NAMES)
             raise UsageError(f"prefer must be one of {names}, not {self.prefer!r}")
+        limit = self.max_rank
+        if limit is not None and (
+            not isinstance(limit, Integral) or isinstance(limit, bool) or limit < 1
+        ):
+            raise UsageError(f"max_rank must be 1 or more, not {limit!r}")
 
     @property
     def fuses(self) -> bool:

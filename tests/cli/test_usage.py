@@ -47,6 +47,10 @@ USAGE = [
     ("inspect m.onnx --statik N=1", "No such option"),
     ("convert m.onnx -o o.onnx --html no/r.html", "there is no folder"),
     ("convert m.onnx -o o.onnx --html m.onnx", "would replace the model m.onnx"),
+    ("validate m.onnx --html m.onnx", "m.onnx: cannot be written: it exists, and is no report"),
+    ("validate m.onnx --junit-xml m.onnx", "it exists, and is no report"),
+    ("convert m.onnx --dry-run --html p.onnx", "it exists, and is no report"),
+    ("validate m.onnx --html r --junit-xml ./r", "--html and --junit-xml name the same file"),
     ("validate nowhere", "nowhere: there is no such file or folder"),
     ("validate m.onnx *.tflite", "matches no file"),
     ("validate m.onnx --junit-xml no/r.xml", "no/r.xml: cannot be written"),
@@ -201,6 +205,7 @@ def test_options_of_validate(cli, folder):
         ("[tool.onnx-spatial.convert]\nno-verify = 'x'", "is not a valid boolean"),
         (f"{TABLE}domain = 'my'\nshape = ['x=9,9']", "'x'"),
         ("[tool]\nonnx-spatial = 1", "tool.onnx-spatial must be a table"),
+        (f'{TABLE}domain = "my', "pyproject.toml: is no TOML: "),
     ],
 )
 def test_what_is_no_option_is_bad_usage(text, message, cli, folder):

@@ -179,8 +179,16 @@ def test_static_fixes_dims_by_name_everywhere_and_unknown_choices_are_refused():
             plan(made, **{wrong: "magic"})
     with pytest.raises(UsageError, match="no symbolic dim named D, Q"):
         plan(made, static={"Q": 1, "H": 4, "D": 2})
-    with pytest.raises(UsageError, match="the size of dim H must be 0 or more, not -1"):
-        plan(made, static={"H": -1})
+    sizes = {-1: "0 or more, not -1", True: "0 or more, not True", 2**70: "below 2"}
+    for size, words in sizes.items():
+        with pytest.raises(UsageError, match=f"the size of dim H must be {words}"):
+            plan(made, static={"H": size})
+    assert structure.dims(convert(made, static={"H": np.int64(4)}), "x")[1] == 4
+    for limit in (0, True, "5"):
+        with pytest.raises(UsageError, match=f"max_rank must be 1 or more, not {limit!r}"):
+            plan(made, max_rank=limit)
+    with pytest.raises(UsageError, match="verify must be True, False or VerifyOptions, not 'yes'"):
+        onnx_spatial.convert(made, verify="yes")
 
 
 # The summary

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
+from numbers import Integral
 from pathlib import Path
 
 import onnx
@@ -133,14 +134,16 @@ def read_source(
 
     Raises:
         ModelFileError: the model cannot be read.
-        UsageError: a size is negative, or the model has no dim of that name.
+        UsageError: a size cannot be that of a dim, or the model has no dim of that name.
     """
     source = read(model, data=data)
     if not static:
         return source
     for name, size in static.items():
-        if size < 0:
-            raise UsageError(f"the size of dim {name} must be 0 or more, not {size}")
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
+            raise UsageError(f"the size of dim {name} must be 0 or more, not {size!r}")
+        if size >= 2**63:
+            raise UsageError(f"the size of dim {name} must be below 2^63, not {size}")
     copy, missing = freeze_dims(source.proto, dict(static))
     if missing:
         names = ", ".join(sorted(missing))
