@@ -172,17 +172,21 @@ def _convert_models(
         from onnx_spatial.api import edit_model
 
         file = files[model]
-        result = edit_model(
-            model,
-            asked,
-            static=values["static"],
-            verify=options.verify_options(model, values) if verify else None,
-            strict=values["strict"],
-            output=file,
-            in_place=places.in_place and not places.dry_run,
-            external_data=places.external and file is not None,
-            progress=progress,
-        )
+        try:
+            result = edit_model(
+                model,
+                asked,
+                static=values["static"],
+                verify=options.verify_options(model, values) if verify else None,
+                strict=values["strict"],
+                output=file,
+                in_place=places.in_place and not places.dry_run,
+                external_data=places.external and file is not None,
+                progress=progress,
+            )
+        except SpatialError as error:
+            append_to_step_summary(command, model, f"error: {error}")
+            raise
         what = "nothing to do" if result.summary is None else headline(result.summary)
         verdict = "" if result.verification is None else result.verification.message
         append_to_step_summary(command, model, what, verdict)
@@ -268,6 +272,7 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
                 result = compare(frozen, converted, how, domains=domains, progress=progress)
         except SpatialError as error:
             report.add_error(converted, error)
+            append_to_step_summary("verify", converted, f"error: {error}")
             raise
         differing = {(o.graph, o.node) for o in result.operators if o.counterexample is not None}
         used, is_shown = [], not (output.json or output.quiet)

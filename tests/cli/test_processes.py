@@ -236,7 +236,12 @@ def test_results_are_appended_to_the_summary_of_the_step(cli, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     for words in ("convert m.onnx -o o.onnx", "verify m.onnx o.onnx", "validate m.onnx"):
         assert cli(f"{words} -q").code == 0
+    Path("bad.onnx").write_text("no model")
+    for words in ("convert bad.onnx -o b.onnx", "verify m.onnx bad.onnx"):
+        assert cli(words).code == 2
     text = Path("summary.md").read_text()
+    for command in ("convert", "verify"):
+        assert f"**onnx-spatial {command}** bad.onnx: error: bad.onnx: is not an ONNX" in text
     assert text.startswith("before\n**onnx-spatial convert** ")
     assert "1 operator became" in text and "**onnx-spatial verify** " in text
     assert "### onnx-spatial validate: passed" in text
