@@ -86,7 +86,7 @@ def validate_models(paths: Sequence[str], output: Output, values: Mapping[str, A
             executor=cluster,
             watch=rows.watch,
         )
-    report.notes += _useless_globs(paths, models, values)
+    report.notes += [*_useless_globs(paths, models, values), *_useless_names(report)]
     if os.environ.get("GITHUB_ACTIONS", "").lower() == "true":
         output.err.print(reports.github_annotations(report), end="", soft_wrap=True)
     for path, rendered in files.items():
@@ -124,6 +124,16 @@ def _useless_globs(
                 if not any(run.matches(model, [glob]) for model in every):
                     option = name.replace("_", "-")
                     yield f"--{option} {glob}: matches no model{advice.format(glob.rstrip('/'))}"
+
+
+def _useless_names(report: Report) -> Iterator[str]:
+    """Yield a note on each name of --static and --shape that no model has."""
+    read = [model for model in report.models if model.kind not in ("not-run", "unreadable")]
+    for entry in read[0].entries if read else ():
+        if (entry.level, entry.source) == ("info", "load") and all(
+            entry in model.entries for model in read
+        ):
+            yield f"{entry.message} in any model"
 
 
 class _Rows:

@@ -212,10 +212,10 @@ def _read_model(path: str, options: Options, note: Progress) -> ExaminedModel:
     shapes = {n: s for n, s in options.shapes if n in names}
     subject = ExaminedModel(Path(path), options, source, shapes, note)
     for name in missing:
-        subject.add("info", "load", f"--static {name}: the model has no dim of this name")
+        subject.add("info", "load", f"--static {name}: no dim has this name")
     for name, _ in options.shapes:
         if name not in names:
-            subject.add("info", "load", f"--shape {name}: the model has no input of this name")
+            subject.add("info", "load", f"--shape {name}: no input has this name")
     return subject
 
 

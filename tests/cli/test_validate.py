@@ -154,3 +154,11 @@ def test_a_failure_that_is_expected_is_shown_and_does_not_fail_the_run(cli):
     out = cli("validate models --expect-failure bad* --expect-failure worse* --exclude worse").out
     assert "--expect-failure worse*: matches no model" in out
     assert "--exclude worse: matches no model; for a folder write 'worse/*'" in out
+
+
+def test_names_of_dims_and_inputs_that_no_model_has_are_told(cli):
+    save(Path("models/named.onnx"), PLAIN.replace("N", "Q"))
+    done = cli("validate models --static Q=1 --static QQ=1 --shape x=4 --shape y=4")
+    assert "--static QQ: no dim has this name in any model" in done.lines
+    assert "--shape y: no input has this name in any model" in done.lines
+    assert not any(line.startswith(("--static Q:", "--shape x:")) for line in done.lines)
