@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import onnx_ir as ir
 
 from onnx_spatial.api import convert
-from onnx_spatial.conversion.options import Mode
+from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification.options import VerifyOptions
 
@@ -41,6 +42,7 @@ class SpatialPass(ir.passes.FunctionalPass):
         verify: run the model before and after the pass, and compare; as in `convert`.
 
     Raises:
+        UsageError: there is no such mode, lowering or rank.
         SpatialError: as `convert`, when the pass is called. Sequential and PassManager of onnx_ir raise
             their own PassError from it.
     """
@@ -58,18 +60,17 @@ class SpatialPass(ir.passes.FunctionalPass):
         static: Mapping[str, int] | None = None,
         verify: bool | VerifyOptions = False,
     ) -> None:
-        self._convert = functools.partial(
-            convert,
-            mode=mode,
-            fuse=fuse,
-            chains=chains,
-            prefer=prefer,
-            max_rank=max_rank,
-            checked=checked,
-            domains=tuple(domains),
-            static=static,
-            verify=verify,
-        )
+        options: dict[str, Any] = {
+            "mode": mode,
+            "fuse": fuse,
+            "chains": chains,
+            "prefer": prefer,
+            "max_rank": max_rank,
+            "checked": checked,
+            "domains": tuple(domains),
+        }
+        ConvertOptions(**options)  # what is wrong fails here, not after the passes in front
+        self._convert = functools.partial(convert, **options, static=static, verify=verify)
 
     def call(self, model: ir.Model) -> SpatialPassResult:
         """Convert the model."""

@@ -184,6 +184,11 @@ def test_external_tensors_of_two_folders_are_read_when_the_result_is_verified(tm
     assert result.ir_model.graph.initializers["weight"].const_value is weight
 
 
+def test_a_wrong_option_fails_before_the_passes_in_front_run():
+    with pytest.raises(onnx_spatial.UsageError, match="mode must be one of lower"):
+        SpatialPass(mode="foo")
+
+
 def test_what_onnx_ir_cannot_hold_or_serialize_is_one_clear_line():
     proto = spatial()
     value = proto.graph.value_info.add(name="map")
