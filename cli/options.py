@@ -209,7 +209,9 @@ OPTIONS: Mapping[str, Sequence[click.Option]] = {
             "Run on this data: an .npz with arrays by input name, or a folder of input_N.pb.",
             type=click.Path(exists=True),
         ),
-        _option("--seed", "N", "Seed of the generated inputs.", type=int, default=0),
+        _option(
+            "--seed", "N", "Seed of the generated inputs.", type=click.IntRange(min=0), default=0
+        ),
         _option(
             "--rtol",
             "[NAME=]R...",

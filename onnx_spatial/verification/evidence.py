@@ -369,14 +369,14 @@ def count_proofs(
     A scope is None where it was only run, and "" where it was neither proven nor run.
     """
     where = {"all sizes": "for every size", "these sizes": "for the fixed sizes in the file"}
-    total, proven = len(scopes), [scope for scope in scopes if scope]
+    total = len(scopes)
     sampled = sampled or None in scopes
-    of = f" of {total}" if len(proven) < total else ""
-    what = f"{of} {noun}{'' if total == 1 else 's'}{' proven' if sampled else ''}"
-    counts = [f"{n}{{}} {text}" for scope, text in where.items() if (n := proven.count(scope))]
-    first, *others = counts or ["0{}"]
+    counts = [(n, f" {text}") for scope, text in where.items() if (n := scopes.count(scope))]
+    (number, text), *others = counts or [(0, "")]
+    of = f"{number} of {total}" if number < total else f"{total}"
+    what = f"{of} {noun}{'' if total == 1 else 's'}{' proven' if sampled else ''}{text}"
     rest = [f"{scopes.count(None)} only run"] if None in scopes else []
-    parts = ", ".join([first.format(what), *(o.format("") for o in others), *rest])
+    parts = ", ".join([what, *(f"{n}{text}" for n, text in others), *rest])
     return f"{'sampled' if sampled else 'proven'}: {parts}"
 
 
