@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import onnx_ir as ir
 
@@ -60,17 +59,21 @@ class SpatialPass(ir.passes.FunctionalPass):
         static: Mapping[str, int] | None = None,
         verify: bool | VerifyOptions = False,
     ) -> None:
-        options: dict[str, Any] = {
-            "mode": mode,
-            "fuse": fuse,
-            "chains": chains,
-            "prefer": prefer,
-            "max_rank": max_rank,
-            "checked": checked,
-            "domains": tuple(domains),
-        }
-        ConvertOptions(**options)  # what is wrong fails here, not after the passes in front
-        self._convert = functools.partial(convert, **options, static=static, verify=verify)
+        domains = tuple(domains)
+        # What is wrong fails here, not after the passes in front.
+        ConvertOptions(mode, fuse, chains, prefer, max_rank, checked, domains)
+        self._convert = functools.partial(
+            convert,
+            mode=mode,
+            fuse=fuse,
+            chains=chains,
+            prefer=prefer,
+            max_rank=max_rank,
+            checked=checked,
+            domains=domains,
+            static=static,
+            verify=verify,
+        )
 
     def call(self, model: ir.Model) -> SpatialPassResult:
         """Convert the model."""
