@@ -40,6 +40,8 @@ SCALED = function("""scaled <a, blocks, stride> (x, w, pads) => (y) {
     back = Transpose <perm = [0, 2, 3, 1]> (l)
     y = BatchToSpaceND(back, block, pads)
 }""")
+MEASURED = function(f"""layer <axis> (x, w, block, pads, crops) => (y, n) {{
+    {INSIDE} n = Shape <start: int = @axis> (c) }}""")
 FOUR = "float[1,8,6,3] x"
 
 
@@ -110,6 +112,12 @@ ROWS = {
     "strides that are attributes": Row(
         twice(scaled(block=1), scaled(block=1, stride=2)), SCALED,
         "its strides has no common value in the calls",
+    ),
+    "a Shape of other axes": Row(
+        "y, n = own.layer <axis = 0> (x, w, block, pads, none)"
+        "z, m = own.layer <axis = 2> (x, w, block, pads, none)",
+        MEASURED, "Shape '<n>' reads 'c' from outside of the region, in blocks",
+        "float[1,7,6,3] x", gives="float[?,?,?,?] y, float[?,?,?,?] z, int64[?] n, int64[?] m",
     ),
     "through another function": Row(
         twice("layer(x, w11, block, none, none)", "outer(x, w11, block)"), LAYER + OUTER, FUSED,

@@ -46,7 +46,7 @@ from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
-from onnx_spatial.operators.spellings import BlockCall
+from onnx_spatial.operators.spellings import BlockCall, Conflict
 
 #: Why an operator is no end of a region with `Request.checked`.
 _UNCHECKED = "its sizes are checked at run time, which needs the operator"
@@ -428,7 +428,7 @@ def _look_outside(regions: Regions, matcher: Matcher) -> None:
     for value in (value for node in nodes for value in node.outputs if value.name):
         name, uses = value.name or "", matcher.readers(value)
         outside = [node for node, _ in uses if node not in inside]
-        readers = [node for node in outside if matcher.op_type(node) not in _SHAPES - {"Size"}]
+        readers = [node for node in outside if not _reads_lengths(node, matcher)]
         # A BatchToSpace inside may read its crops from a value in blocks.
         readers += [node for node, index in uses if index > 0 and matcher.subject(node)]
         if not readers and not matcher.is_named(value):
@@ -443,6 +443,13 @@ def _look_outside(regions: Regions, matcher: Matcher) -> None:
             reasons.update(dict.fromkeys(regions.origins[name], reason))
     if reasons:
         raise UnwritableError(reasons)
+
+
+def _reads_lengths(node: ir.Node, matcher: Matcher) -> bool:
+    """Return whether a node reads lengths of axes that are the same in all calls of its function."""
+    if matcher.op_type(node) not in _SHAPES - {"Size"}:
+        return False
+    return not any(isinstance(v, Conflict) for v in matcher.attributes(node).values())
 
 
 # 4. Back
