@@ -434,6 +434,9 @@ def test_no_region_takes_away_what_a_checked_model_has_to_find() -> None:
 
 REASONS: dict[str, tuple[str, dict[str, Any]]] = {
     "Conv has stride 2 on a blocked axis": (conv("strides = [2, 1]"), {}),
+    "Slice has other numbers of axes, starts and ends": (
+        around("c = Slice(t, starts, ends, axes)"), {"starts": [0], "ends": [2**31, 2], "axes": [2, 1]}
+    ),
     "GlobalMaxPool needs neighbours along the blocked axes": (around("c = GlobalMaxPool(t)"), {}),
     "Softmax runs along a blocked axis": (around("c = Softmax <axis = 2> (t)"), {}),
     "Softmax looks along several axes": (around("c = Softmax(t)"), {"opset": 11}),

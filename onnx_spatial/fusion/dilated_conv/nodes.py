@@ -289,8 +289,11 @@ def _commute_slice(node: NodeView, data: Blocked) -> Commuted | Reason:
     reason = "Slice cuts a blocked axis, or may do so"
     if starts is None or ends is None or dims is None or steps is None or (steps != 1).any():
         return reason
+    cut = axes or range(len(starts))
+    if not len(cut) == len(starts) == len(ends):
+        return "Slice has other numbers of axes, starts and ends"
     kinds = set()
-    for axis, start, end in zip(axes or range(len(starts)), starts, ends, strict=True):
+    for axis, start, end in zip(cut, starts, ends, strict=True):
         is_whole = start.constant == 0 and end == dims[axis]
         is_open = start.constant == 0 and (end.constant or 0) >= _OPEN_END
         kinds.add("whole" if is_whole else "open" if is_open or data.is_free(axis) else "cut")
