@@ -124,8 +124,11 @@ def test_a_lowering_that_differs_is_named_with_another_that_is_possible(says, cl
 
 
 @pytest.mark.parametrize("prefer", [None, "slices"])
-def test_verify_names_the_lowering_of_the_file_and_another_one(prefer, cli):
-    write(S2B, "m.onnx")
+@pytest.mark.parametrize("name", ["s2b", ""])
+def test_verify_names_the_lowering_of_the_file_and_another_one(prefer, name, cli):
+    original = onnx.parser.parse_model(S2B)
+    original.graph.node[0].name = name
+    onnx.save(original, "m.onnx")
     made = onnx_spatial.convert("m.onnx", prefer=prefer, verify=False)
     used, model = made.operators[0].lowering, made.model
     kind = "Transpose" if prefer is None else "Concat"
@@ -136,7 +139,8 @@ def test_verify_names_the_lowering_of_the_file_and_another_one(prefer, cli):
         node.input[0], node.input[1] = node.input[1], node.input[0]
     onnx.save(model, "wrong.onnx")
     done = cli("verify m.onnx wrong.onnx")
-    (line,) = [each for each in done.lines if f"'s2b' was converted by lower: {used};" in each]
+    label = name or "<y>"
+    (line,) = [each for each in done.lines if f"'{label}' was converted by lower: {used};" in each]
     assert done.code == 1
     assert re.search(r"; try --prefer ([\w-]+), and report it$", line)[1] != used
 

@@ -147,7 +147,7 @@ def apply_edit(
             if result not in free:
                 copy = ir.node("Identity", [result])
                 copy.name = names.fresh(f"{_name_prefix(draft.node)}/Identity")
-                copy.metadata_props[ORIGIN] = _origin_of(draft.node)
+                copy.metadata_props[ORIGIN] = origin_of(draft.node.op_type, draft.node.name)
                 graph.insert_before(draft.node, copy)
                 made[draft.node].append(copy)
                 result = copy.outputs[0]
@@ -190,7 +190,7 @@ def _insert_draft(
                 new.metadata_props.setdefault(key, text)
         if new.name is None:
             new.name = names.fresh(f"{_name_prefix(node)}/{new.op_type}")
-        new.metadata_props[ORIGIN] = _origin_of(node)
+        new.metadata_props[ORIGIN] = origin_of(node.op_type, node.name)
         for index, value in enumerate(new.outputs):
             if value not in unnamed and value.name is None:
                 value.name = names.fresh(f"{new.name}:{index}")
@@ -203,8 +203,9 @@ def _name_prefix(node: ir.Node) -> str:
     return node.name or next((v.name for v in node.outputs if v.name), None) or node.op_type
 
 
-def _origin_of(node: ir.Node) -> str:
-    return f"{node.op_type} {node.name or ''}".strip()
+def origin_of(op_type: str, name: str | None) -> str:
+    """Return the value of `ORIGIN` for what replaces a node, whose name may be missing or a label."""
+    return op_type if not name or name.startswith("<") else f"{op_type} {name}"
 
 
 def _forget_drafts(removed: Sequence[ir.Node]) -> None:
