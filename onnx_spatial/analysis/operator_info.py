@@ -80,10 +80,10 @@ def join(each: Sequence[NodeFacts]) -> NodeFacts:
 
 
 def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
-    first, *others = (f.attributes for f in each)
+    names = dict.fromkeys(name for facts in each for name in facts.attributes)
+    values = {name: [facts.attributes.get(name) for facts in each] for name in names}
     return {
-        name: value if all(o.get(name) == value for o in others) else Conflict()
-        for name, value in first.items()
+        n: Conflict() if v[0] is None or v != v[:1] * len(v) else v[0] for n, v in values.items()
     }
 
 

@@ -68,13 +68,14 @@ def is_known(domain: str, op_type: str) -> bool:
     if recognise(op_type, domain, 1):  # programs may register schemas of the spatial operators
         return False
     domain = op_traits.canonical_domain(domain)
-    return onnx.defs.has(op_type, domain) or (domain, op_type) in _onnxruntime_operators()
+    known = _onnxruntime_operators()
+    return known is None or onnx.defs.has(op_type, domain) or (domain, op_type) in known
 
 
 def _advice_on(domain: str, op_type: str, *, spatial: bool) -> str:
     if spatial:
         return f"--domain {domain} converts it, if it means the same as TensorFlow's or OpenVINO's"
-    if not domain:
+    if not op_traits.canonical_domain(domain):
         return "correct its name, or convert the model with the tool that it belongs to"
     if domain == _TENSORFLOW:
         return (
@@ -88,10 +89,11 @@ def _advice_on(domain: str, op_type: str, *, spatial: bool) -> str:
 
 
 @cache
-def _onnxruntime_operators() -> frozenset[tuple[str, str]]:
+def _onnxruntime_operators() -> frozenset[tuple[str, str]] | None:
+    """Return domain and type of all operators; None if this build of onnxruntime does not list them."""
     try:
         from onnxruntime.capi import onnxruntime_pybind11_state as state
 
         return frozenset((s.domain, s.name) for s in state.get_all_operator_schema())
-    except (ImportError, AttributeError):  # a build without it: loading the model will tell
-        return frozenset()
+    except (ImportError, AttributeError):
+        return None  # loading the model will tell
