@@ -12,6 +12,7 @@ from adapter import convert, plan
 from building import OPENVINO, TF, one_node
 from onnx import parser
 from vocabulary import (
+    PYTHON_DOMAIN,
     BatchToSpace,
     ExtractPatches,
     InputFacts,
@@ -188,6 +189,10 @@ RULES = [
     (REORG(stride=2, data=given(1, 4, 5, 4)), "axis 2: size 5 is not divisible by the stride, 2"),
     (REORG(stride=2, data=given(4, 4, 4)), "must have rank 4"),
     (REORG(IMAGE, stride=2), "has 2 inputs where its spelling has 1 at most"),
+    (
+        NodeFacts("ExtractPatches", PYTHON_DOMAIN, (IMAGE,), {"parameters": "kernel=2,2"}),
+        "attribute parameters holds no parameters of ExtractPatches",
+    ),
 ]
 
 

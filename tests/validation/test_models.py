@@ -141,6 +141,9 @@ def test_archives_go_by_name_with_and_without_the_zero_of_tensorflow(tmp_path):
     assert found.inputs.keys() == {"x:0"}
     assert found.outputs.keys() == {"y"}
     assert found.unknown == ("z",)
+    np.savez(path, picture=ONE, z=ONE)
+    with pytest.raises(UsageError, match="has no array for x:0; it has picture, z"):
+        data_sets.read(path, model)
 
 
 def test_sequences_and_optionals_are_what_the_model_declares(tmp_path):
