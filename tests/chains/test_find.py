@@ -1,7 +1,6 @@
 """Chains are found by what their nodes do, if that is an operator for all sizes; functions between."""
 
 import chain_models
-import holders
 import ml_dtypes
 import numpy as np
 import onnx
@@ -159,6 +158,22 @@ def test_one_hot_convolutions(shape, attributes, major):
     same_values(model, (2, 3, 9, 11))
 
 
+FLAT = [
+    ((2, 2, 12), (2,), [2]),
+    ((2, 3, 1, 12), (1, 3), [1, 2]),
+    ((2, 3, 8, 12), (1, 3), [8, 2]),  # one row of windows
+    ((2, 3, 8, 12), (3, 1), [2, 3]),
+    ((2, 3, 8, 12), (2, 3), [2, 3]),  # side by side
+    ((2, 2, 4, 6, 8), (2, 1, 2), [1, 2, 2]),
+]
+
+
+@pytest.mark.parametrize(("shape", "kernel", "strides"), FLAT)
+def test_windows_of_one_row_or_column_and_of_other_ranks(shape, kernel, strides):
+    model = patch_models.channels_first(one_hot(kernel, shape[1]), shape, strides=strides)
+    same_values(model, shape)
+
+
 def test_other_forms_of_patches():
     grouped = one_hot((3, 3), 4, group=True)  # depthwise convolutions put the channels first
     model = patch_models.channels_first(grouped, ("n", 4, "h", "w"), group=4)
@@ -237,15 +252,6 @@ def test_grids_that_are_no_windows(rows):
     value = net("Transpose", value, perm=[0, 1, 2, 4, 3, 5])
     model = net.model((1, 2, 10, 10), net("Reshape", value, [1, 18, 64]))
     assert len(list_chains(model)) == (rows == [0, 1, 2])
-
-
-@pytest.mark.parametrize(
-    ("holder", "place"),
-    [("function", "function held.here:Held"), ("branch", "main graph > If held.then_branch")],
-)
-def test_one_hot_convolutions_in_functions_and_branches(holder, place):
-    model = patch_models.channels_first(one_hot((2, 2), 3), (1, 3, 64, 64), strides=[2, 2])
-    assert [str(chain.place) for chain in list_chains(holders.HOLDERS[holder](model))] == [place]
 
 
 TO_DEPTH = "p = SpaceToDepth <blocksize = 2> (x)"

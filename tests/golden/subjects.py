@@ -202,7 +202,7 @@ def _region(kind: str, number: int) -> Built:
 # ---------------------------------------------------------------- chains
 
 #: What replaces the symbolic dims of the models, at most: each is a multiple of the blocks.
-SIZES = {"n": 2, "h": 12, "w": 18, "t": 12, "c": 3, "m": 24, "d": 6}
+SIZES = {"n": 2, "h": 12, "w": 18, "t": 12, "c": 3, "m": 24}
 
 #: SpaceToBatch -> convolution -> BatchToSpace.
 BLOCKS = {
@@ -218,43 +218,18 @@ BLOCKS = {
     "volume": lambda: chain_models.volume(),
 }
 
+#: Alone, one-hot convolutions are faster than what they are: they stay.
 PATCHES = {
-    "one-hot": lambda: _first(strides=[2, 2]),
-    "one-hot, SAME_UPPER": lambda: _first(auto_pad="SAME_UPPER", strides=[2, 2]),
-    "one-hot, SAME_LOWER": lambda: _first(auto_pad="SAME_LOWER", strides=[3, 2]),
-    "one-hot, pads": lambda: _first(pads=[0, 2, 1, 3], strides=[2, 1]),
-    "one-hot, dilations": lambda: _first(dilations=[2, 3]),
-    "one-hot, channel major": lambda: _first(major="channel", pads=[1, 1, 1, 1]),
+    "one-hot": lambda: patch_models.channels_first(
+        one_hot((3, 3), 3), ("n", 3, "h", "w"), strides=[2, 2]
+    ),
     "one-hot, channels last": lambda: patch_models.channels_last(
         one_hot((2, 4), 3), ("n", "h", "w", 3), strides=[2, 3]
-    ),
-    "one-hot, one axis": lambda: patch_models.channels_first(
-        one_hot((2,), 2), ("n", 2, "t"), strides=[2]
-    ),
-    "one-hot, one window": lambda: _flat((2, 3, 8, 10), (3, 3), strides=[8, 10]),
-    "one-hot, one row": lambda: _flat((2, 3, 1, 12), (1, 3), strides=[1, 2]),
-    "one-hot, one row of windows": lambda: _flat((2, 3, 8, 12), (1, 3), strides=[8, 2]),
-    "one-hot, columns": lambda: _flat(("n", 3, "h", "w"), (3, 1), strides=[2, 3]),
-    "one-hot, side by side": lambda: _flat(("n", 3, "h", "w"), (2, 3), strides=[2, 3]),
-    "one-hot, volume": lambda: _flat(("n", 2, "d", "h", "w"), (2, 1, 2), strides=[1, 2, 2]),
-    "one-hot, depthwise": lambda: patch_models.channels_first(
-        one_hot((3, 3), 4, group=True), ("n", 4, "h", "w"), group=4
     ),
     "tf2onnx": lambda: patch_models.tf2onnx((2, 9, 11, 3), stride=2),
     "unfold": lambda: patch_models.im2col((2, 2, 12, 18), 3, 1, 1, computed=False),
     "unfold, computed": lambda: patch_models.im2col(("n", 2, "h", "w"), 3, 2, 1, computed=True),
 }
-
-
-def _first(major: str = "place", **attributes: object) -> onnx.ModelProto:
-    weight = one_hot((3, 3), 3, major=major)
-    return patch_models.channels_first(weight, ("n", 3, "h", "w"), **attributes)
-
-
-def _flat(
-    shape: tuple[int | str, ...], kernel: tuple[int, ...], **attributes: object
-) -> onnx.ModelProto:
-    return patch_models.channels_first(one_hot(kernel, int(shape[1])), shape, **attributes)
 
 
 def spelled_feeds(model: onnx.ModelProto) -> dict[str, np.ndarray]:
