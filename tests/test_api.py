@@ -3,7 +3,6 @@
 A name that is added or goes fails here: after 1.0 none may change without a new major version.
 """
 
-import json
 import re
 from inspect import signature as signature_of
 from pathlib import Path
@@ -79,26 +78,6 @@ def test_a_model_is_given_in_any_form_and_stays_as_it_was(kind, path):
     assert running.same_bits(y, space_to_batch(x, (2, 2), [(1, 1), (0, 0)]))
 
 
-def test_inspect_says_what_convert_would_do(path):
-    found = inspect(path)
-    (site,) = found.operators
-    assert (site.node, site.action, site.input_shape) == ("site", "lower", ("N", 4, "W", 1))
-    assert (found.model, found.ir_version, found.opset) == (str(path), 9, 17)
-    described = found.to_dict()
-    assert described == json.loads(json.dumps(described))
-    assert described["version"] == 2
-    assert described["operators"] == convert(path, verify=False).to_dict()["operators"]
-
-
-def test_a_written_model_is_the_one_that_is_returned(path, tmp_path):
-    result = convert(path, tmp_path / "out.onnx")
-    assert onnx.load(tmp_path / "out.onnx") == result.model
-    assert result.output == tmp_path / "out.onnx"
-    described = result.to_dict()
-    assert described == json.loads(json.dumps(described))
-    assert described["output"] == str(tmp_path / "out.onnx")
-
-
 def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_path):
     source = broken(tmp_path)
     with pytest.raises(ConversionError) as caught:
@@ -110,23 +89,6 @@ def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_pa
     assert caught.value.exit_code == 3
     assert caught.value.inspection.operators[0].action == "refuse"
     assert [p.name for p in tmp_path.iterdir()] == ["broken.onnx"]
-
-
-def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
-    """A lowering that is wrong must be found out by the verification."""
-    from onnx_spatial.lowering import permutation
-    from onnx_spatial.lowering.permutation import Stage
-
-    def wrong(kind, before, after):
-        return Stage(kind, before, (after[1], after[0], *after[2:]))
-
-    monkeypatch.setattr(permutation, "Stage", wrong)
-    with pytest.raises(VerificationError) as caught:
-        convert(path, tmp_path / "out.onnx", prefer="transpose")
-    assert caught.value.exit_code == 1
-    assert caught.value.verification is not None
-    assert "site" in str(caught.value)
-    assert [p.name for p in tmp_path.iterdir()] == ["in.onnx"]
 
 
 def test_every_error_is_one_line_and_of_one_family(tmp_path):
@@ -238,16 +200,3 @@ def test_a_function_has_these_parameters(function):
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     found = str(signature.replace(parameters=plain, return_annotation=signature.empty))
     assert re.sub(r"\s+", "", found) == re.sub(r"\s+", "", f"({SIGNATURES[function]})")
-
-
-@pytest.mark.parametrize(
-    ("function", "keyword"),
-    [
-        (onnx_spatial.convert, "strategy"),
-        (onnx_spatial.optimize, "strategy"),
-        (onnx_spatial.optimize, "chains"),  # it is convert with chains
-    ],
-)
-def test_an_unknown_keyword_is_a_type_error(function, keyword):
-    with pytest.raises(TypeError, match=keyword):
-        function(b"", **{keyword: True})

@@ -240,8 +240,6 @@ def test_a_difference_has_a_first_value_figures_and_advice(cli):
     ("options", "code", "tolerance"),
     [
         ("", 1, None),
-        ("--rtol 1e-2", 0, 1e-2),  # another constant: PASSED sampled
-        ("--outputs-only", 1, None),
         ("--rtol 1e-9 --rtol y=1e-2 --outputs-only", 0, 1e-2),
         ("--atol 100 --outputs-only", 0, None),
     ],

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 import running
 from google.protobuf.message import DecodeError
@@ -17,17 +16,6 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import onnx_spatial
 from onnx_spatial import ModelFileError, UsageError
 from onnx_spatial.model.io import external_data, reader, sparse, validate
-
-
-def test_a_model_is_read_from_a_path_bytes_or_an_object(model, path):
-    data, before = path.read_bytes(), model.SerializeToString()
-    assert reader.read(model).proto is model
-    for given in (path, str(path), data, model, ir.from_proto(model)):
-        source = reader.read(given)
-        assert [n.op_type for n in source.proto.graph.node] == ["Add"]
-        assert [t.name for t in source.proto.graph.initializer] == ["w"]
-        assert source.name == (str(path) if given in (path, str(path)) else "model")
-    assert model.SerializeToString() == before
 
 
 def test_memory_that_runs_out_is_no_damage_of_the_file(path, monkeypatch):

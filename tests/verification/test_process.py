@@ -55,18 +55,6 @@ def test_a_converted_model_that_alone_ends_the_process_fails() -> None:
     assert result.message == f"failed: {line}"
 
 
-def test_optimisations_that_end_the_process_on_a_branch_that_is_never_taken() -> None:
-    branch = """
-        If(never) <then_branch = a () => (int64[1] u) { u = Div(least, minus) },
-                   else_branch = b () => (int64[1] v) { v = Identity(minus) }>
-        zero = ReduceMax<keepdims = 0>(nothing)
-        never = Cast<to = 9>(zero)
-    """
-    result = verify(*pair(branch, branch), isolate=True)
-    assert result.status == "unverified"
-    assert "ends with SIGFPE: the original loads with optimisations on" in result.message
-
-
 def test_results_come_back_complete() -> None:
     before, after = space_to_batch(), space_to_batch_lowered(perm=WRONG)
     lines: list[str] = []
