@@ -144,22 +144,9 @@ def test_where_the_inference_gives_up_declared_types_still_count(monkeypatch):
 # Functions
 
 
-def test_values_that_differ_between_calls_are_left_to_the_run_and_one_that_fails_fails_all():
-    text = """g (float[2,4,4,1] a, float[2,4,SIZE,1] b) => (float[?,?,?,?] y, float[?,?,?,?] z)
-        <int64[2] two = {2, 2}, int64[2,2] none = {0, 0, 0, 0}, int64[2] other = {1, 2}> {
-        y = local.F(a, two, none) z = local.F(b, BLOCK, none) }
-        <domain: "local", opset_import: ["" : 17, "com.microsoft" : 1]>
-        F (x, block, pads) => (y) { y = M.SpaceToBatchND(x, block, pads) }"""
-    (info,) = analysis.find(model(text.replace("SIZE", "4").replace("BLOCK", "other")))
-    assert (info.error, info.call.operator, info.call.block.values) == (None, None, None)
-    assert info.call.begins.values == (0, 0)
-    (info,) = analysis.find(model(text.replace("SIZE", "5").replace("BLOCK", "two")))
-    assert "axis 2: size 5" in info.error
-
-
-def facts(graph: str, *functions: str, opset: int = 17) -> dict[str, GraphFacts]:
-    """The facts of each graph of a model, by place; the functions have opset 17."""
-    head = f'<ir_version: 10, opset_import: ["" : {opset}, "own" : 1]>'
+def facts(graph: str, *functions: str) -> dict[str, GraphFacts]:
+    """The facts of each graph of a model, by place."""
+    head = '<ir_version: 10, opset_import: ["" : 17, "own" : 1]>'
     imports = '<domain: "own", opset_import: ["" : 17, "own" : 1]>'
     made = parser.parse_model("\n".join((head, graph, *(f"{imports} {f}" for f in functions))))
     before = made.SerializeToString(deterministic=True)
@@ -173,21 +160,6 @@ def dims(known: GraphFacts, name: str) -> tuple[int | str | None, ...] | None:
 
 
 ADD = "f (a, b) => (r) { s = Add(a, b) r = Neg(s) }"
-
-
-def test_shapes_and_types_that_the_calls_share() -> None:
-    known = facts(
-        """g (float[2,3,N] x, float[2,4,M] z, float16[2,3,5] h, float[3,1] b, float[1,1] c,
-              float16 e) => (y, u, v) {
-            y = own.f(x, b)
-            u = own.f(z, c)
-            v = own.f(h, e)
-        }""",
-        ADD,
-    )["function own:f"]
-    assert dims(known, "a") == dims(known, "s") == dims(known, "r") == (2, None, None)
-    assert dims(known, "b") is None  # of two axes, or none
-    assert shape_inference.element_type(known.scope.type("s")) is None
 
 
 def test_a_value_is_known_if_all_calls_give_it() -> None:

@@ -16,7 +16,7 @@ from building import ELEMENT_TYPES, TF, feeds_of, one_node
 from definitions import batch_to_space, space_to_batch
 from onnx import helper
 from parsing import image, model
-from test_cases import NEGATIVE, POSITIVE, ids
+from test_cases import NEGATIVE, ids
 from test_subgraphs_and_functions import changing_loop, two_types
 from vocabulary import ORIGIN, PYTHON_DOMAIN
 
@@ -197,14 +197,6 @@ def test_tables_of_the_run_with_an_entry_for_the_batch_are_lowered(op_type, inve
         (result,) = running.run(converted, feeds, level)
         assert running.same_bits(result, expected)
     assert onnx_spatial.verify(given, converted)
-
-
-@pytest.mark.parametrize("case", **ids(POSITIVE))
-def test_equals_what_the_runtime_returned(case):
-    for unknown in (False, True):
-        model = case.model(symbolic=unknown, run_time_parameters=unknown)
-        (result,) = programs.run(model, case.feeds(run_time_parameters=unknown))
-        assert running.same_bits(result, case.expected)
 
 
 @pytest.mark.parametrize("case", **ids([c for c in NEGATIVE if not c.may_accept]))

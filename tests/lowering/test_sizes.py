@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import onnx_ir as ir
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -72,42 +72,6 @@ def test_two_zeros_that_move_need_opset_14_and_equal_constants_are_shared():
 
 # Sizes that are written at once
 
-PLACES = st.integers(1, 9)
-
-
-@st.composite
-def programs(draw):
-    """Draw an opset, a shape, and what computes vectors of sizes from it."""
-    shape = draw(st.lists(st.integers(0, 7), min_size=3, max_size=4))
-    axes = [("axis", axis, 0) for axis in range(len(shape))]
-    kinds = st.sampled_from(["axis", "add", "div", "div", "max", "mul", "mul", "mul", "sum"])
-    steps = axes + draw(st.lists(st.tuples(kinds, PLACES, PLACES), min_size=6, max_size=16))
-    entries = st.lists(st.integers(-5, 20), min_size=2, max_size=5)
-    vectors = draw(st.lists(entries, min_size=3, max_size=5))
-    return draw(st.sampled_from([11, 13, 14, 17, 21])), tuple(shape), steps, vectors
-
-
-def sizes_of(emit, x, shape, steps):
-    """Emit the sizes that steps compute, and return them with their values."""
-    found = []
-    for kind, a, b in steps:
-        if kind == "axis" or not found:
-            axis = a % len(shape)
-            found.append((emit.length(x, axis), shape[axis]))
-            continue
-        (one, value), (other, more) = found[a % len(found)], found[b % len(found)]
-        if kind == "add":
-            found.append((emit.add(one, a - b), value + a - b))
-        elif kind == "div":
-            found.append((emit.div(one, b), int(value / b)))
-        elif kind == "max":
-            found.append((emit.max(one, b), max(value, b)))
-        elif kind == "mul":
-            found.append((emit.mul(one, other), value * more))
-        else:
-            found.append((emit.add(one, other), value + more))
-    return found
-
 
 def run(emit, output, x):
     """Run the nodes of an Emitter on x."""
@@ -126,34 +90,6 @@ def run(emit, output, x):
     graph = helper.make_graph(nodes, "sizes", infos[:1], infos[1:], stored)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", emit.opset)])
     return ReferenceEvaluator(made).run(None, {"x": x})[0]
-
-
-def emitted(opset, shape, steps, vectors, *, defers):
-    """Return an Emitter, its output and the values that the output must have."""
-    emit, x = Emitter(opset, defers=defers), value()
-    found = sizes_of(emit, x, shape, steps)
-    parts, expected = [], []
-    for vector in vectors:
-        # A negative entry is a number, another one the place of a size.
-        entries = [(-v, -v) if v < 0 else found[v % len(found)] for v in vector]
-        parts.append(emit.op("Neg", emit.vector([size for size, _ in entries], "vector")))
-        expected += [-value for _, value in entries]
-    output = emit.op("Concat", *parts, axis=0)
-    emit.prune(output)
-    return emit, output, expected
-
-
-@settings(max_examples=75)
-@given(programs())
-def test_sizes_that_are_written_at_once_have_the_same_values_by_no_more_nodes(program):
-    _, shape, _, _ = program
-    apart, _, _ = emitted(*program, defers=False)
-    emit, output, expected = emitted(*program, defers=True)
-    emit.write_sizes()
-    event(f"joined: {len(emit.nodes) < len(apart.nodes)}")
-    assert len(emit.nodes) <= len(apart.nodes)
-    assert all(value is not None for node in emit.nodes for value in node.inputs)
-    assert run(emit, output, np.zeros(shape, np.float32)).tolist() == expected
 
 
 def test_sizes_of_what_is_computed_of_sizes_are_written_behind_it():

@@ -11,17 +11,14 @@ import numpy as np
 import onnx
 import pytest
 import running
-from adapter import plan
-from building import ELEMENT_TYPES, one_node
+from building import one_node
 from graphs import Sample
 from hypothesis import given, settings
 from vocabulary import (
     OPERATORS,
-    PYTHON_BLOCKS,
     BatchToSpace,
     Call,
     ExtractPatches,
-    FixedOperator,
     Operator,
     Rearrange,
     SpaceToBatch,
@@ -29,7 +26,7 @@ from vocabulary import (
 
 import onnx_spatial
 from onnx_spatial import OperatorError
-from onnx_spatial.lowering import LOWERINGS, Emitter
+from onnx_spatial.lowering import Emitter
 from onnx_spatial.operators import strided_copies
 from onnx_spatial.operators.spellings import python_ops
 
@@ -158,28 +155,6 @@ def test_computed_sizes_agree_with_the_known_ones(kind):
             assert min(constraints, default=0) >= 0, f"{call.operator} on {shape}"
             assert tuple(call.output_dims(Emitter(17), shape, *parameters)) == expected
     assert legal_ones > 10
-
-
-@everyone
-def test_its_parameters_survive_a_prepared_model(kind):
-    for _, call in samples(kind):
-        if issubclass(kind, FixedOperator):
-            assert (
-                python_ops.from_json(kind.name, python_ops.as_json(call.operator)) == call.operator
-            )
-        else:
-            assert kind.name in PYTHON_BLOCKS
-
-
-@everyone
-@pytest.mark.parametrize("known", [True, False], ids=["static", "symbolic"])
-def test_a_lowering_accepts_every_element_type(kind, known):
-    assert [s.name for s in LOWERINGS if kind in s.accepts], "no lowering accepts it"
-    sample, _ = samples(kind)[0]
-    for dtype in ELEMENT_TYPES:
-        retyped = graphs.retyped(Random(0), sample, [dtype])
-        (site,) = plan(model_of(retyped, known=known)).operators
-        assert site.action == "lower", f"{dtype}: {site.reason}"
 
 
 def model_of(sample: Sample, *, known: bool) -> onnx.ModelProto:

@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 import structure
-from adapter import convert, plan
+from adapter import convert
 from building import OPENVINO, TF, one_node
-from onnx import parser
 from vocabulary import (
     PYTHON_DOMAIN,
     BatchToSpace,
@@ -230,35 +229,3 @@ def test_a_domain_of_the_users_own_can_be_named_and_one_that_the_file_forgot_is_
         converted = convert(model, domains=domains)
         assert structure.ops(converted) == ["Reshape", "Transpose", "Reshape"]
         assert [o.domain for o in converted.opset_import] == [""]
-
-
-def test_known_and_unknown_domains_in_one_model():
-    model = parser.parse_model("""
-        <ir_version: 8, opset_import: ["" : 17, "com.example" : 1, "com.microsoft" : 1]>
-        g (float[1,4,4,1] x) => (float[?,?,?,?] y, float[?,?,?,?] z)
-        <int32[2] block = {2, 2}, int32[2,2] pads = {0, 0, 0, 0}> {
-            y = com.example.SpaceToBatchND(x, block, pads)
-            z = com.microsoft.SpaceToBatchND(x, block, pads)
-        }""")
-    made = plan(model, prefer="transpose")
-    assert [s.action for s in made.operators] == ["leave", "lower"]
-    site, reason = made.operators[0], "domain 'com.example' is not accepted for this operator; use "
-    assert (site.domain, site.dialect) == ("com.example", None)
-    assert site.reason == f"{reason}--domain com.example"
-    assert structure.ops(made.model) == ["SpaceToBatchND", "Reshape", "Transpose", "Reshape"]
-    assert [o.domain for o in made.model.opset_import] == ["", "com.example"]
-    assert made.model.graph.node[0] == model.graph.node[0]
-
-
-def test_leftovers_beside_a_real_space_to_depth():
-    model = parser.parse_model("""
-        <ir_version: 8, opset_import: ["" : 17]>
-        g (float[1,4,4,4] x, int32[2] block) => (float[1,16,2,2] y, float[?,?,?,?] z)
-        <int32[2,2] pads = {0, 0, 0, 0}> {
-            y = SpaceToDepth <blocksize = 2> (x)
-            z = SpaceToDepth (x, block, pads)
-        }""")
-    converted = convert(model)
-    assert converted.graph.node[0] == model.graph.node[0]
-    assert not structure.spatial(converted)
-    assert structure.counts(converted)["SpaceToDepth"] == 1

@@ -7,63 +7,50 @@ from parsing import model
 from onnx_spatial.model import traversal
 
 
-def space_to_batch(element_type: str = "float", shape: str = "N,5,6,3") -> onnx.ModelProto:
+def space_to_batch(shape: str = "N,5,6,3") -> onnx.ModelProto:
     """SpaceToBatchND with blocks 2, 3 and pads 1 2, 0 3 between nothing."""
     return model(f"""
-        g ({element_type}[{shape}] x) => ({element_type}[P,Q,R,S] y)
+        g (float[{shape}] x) => (float[P,Q,R,S] y)
           <int32[2] block = {{2, 3}}, int32[2,2] pads = {{1, 2, 0, 3}}>
         {{ [site] y = tf.SpaceToBatchND(x, block, pads) }}
     """)
 
 
 def space_to_batch_lowered(
-    element_type: str = "float",
-    shape: str = "N,5,6,3",
-    *,
-    pads: str = "0, 1, 0, 0, 0, 2, 3, 0",
-    perm: str = "2, 4, 0, 1, 3, 5",
-    split: str = "-1, 4, 2, 3, 3, 3",
-    output: str = "y",
+    shape: str = "N,5,6,3", *, perm: str = "2, 4, 0, 1, 3, 5", split: str = "-1, 4, 2, 3, 3, 3"
 ) -> onnx.ModelProto:
     """Pad, Reshape, Transpose, Reshape; right unless told otherwise."""
     return model(f"""
-        g ({element_type}[{shape}] x) => ({element_type}[P,Q,R,S] {output})
-          <int64[8] pads = {{{pads}}}, int64[6] split = {{{split}}},
+        g (float[{shape}] x) => (float[P,Q,R,S] y)
+          <int64[8] pads = {{0, 1, 0, 0, 0, 2, 3, 0}}, int64[6] split = {{{split}}},
            int64[4] merged = {{-1, 4, 3, 3}}>
         {{
             padded = Pad(x, pads)
             cells = Reshape(padded, split)
             moved = Transpose<perm = [{perm}]>(cells)
-            {output} = Reshape(moved, merged)
+            y = Reshape(moved, merged)
         }}
     """)
 
 
-def batch_to_space(shape: str = "N,4,3,3") -> onnx.ModelProto:
+def batch_to_space() -> onnx.ModelProto:
     """BatchToSpaceND with blocks 2, 3 and crops 1 2, 0 3."""
-    return model(f"""
-        g (float[{shape}] x) => (float[P,Q,R,S] y)
-          <int32[2] block = {{2, 3}}, int32[2,2] crops = {{1, 2, 0, 3}}>
-        {{ [site] y = tf.BatchToSpaceND(x, block, crops) }}
+    return model("""
+        g (float[N,4,3,3] x) => (float[P,Q,R,S] y)
+          <int32[2] block = {2, 3}, int32[2,2] crops = {1, 2, 0, 3}>
+        { [site] y = tf.BatchToSpaceND(x, block, crops) }
     """)
 
 
-def batch_to_space_lowered(
-    shape: str = "N,4,3,3",
-    *,
-    split: str = "2, 3, -1, 4, 3, 3",
-    perm: str = "2, 3, 0, 4, 1, 5",
-    starts: str = "1, 0",
-    ends: str = "-2, -3",
-) -> onnx.ModelProto:
+def batch_to_space_lowered(starts: str = "1, 0", ends: str = "-2, -3") -> onnx.ModelProto:
     """Reshape, Transpose, Reshape, Slice; right unless told otherwise."""
     return model(f"""
-        g (float[{shape}] x) => (float[P,Q,R,S] y)
-          <int64[6] split = {{{split}}}, int64[4] merged = {{-1, 8, 9, 3}},
+        g (float[N,4,3,3] x) => (float[P,Q,R,S] y)
+          <int64[6] split = {{2, 3, -1, 4, 3, 3}}, int64[4] merged = {{-1, 8, 9, 3}},
            int64[2] starts = {{{starts}}}, int64[2] ends = {{{ends}}}, int64[2] axes = {{1, 2}}>
         {{
             cells = Reshape(x, split)
-            moved = Transpose<perm = [{perm}]>(cells)
+            moved = Transpose<perm = [2, 3, 0, 4, 1, 5]>(cells)
             whole = Reshape(moved, merged)
             y = Slice(whole, starts, ends, axes)
         }}
