@@ -74,7 +74,7 @@ def name_sizes(p: Polynomial, dims: Mapping[Atom, ValueDim]) -> Polynomial:
         UnnamedError: it holds another symbol, or a quotient that may be negative.
     """
     for atom in atoms_of(p):
-        is_quotient = isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
+        is_quotient = atom.operation.operator == FLOOR
         if not (atom in dims or (is_quotient and atom.nonnegative)):
             raise UnnamedError
     return substitute(p, {atom: Polynomial.atom(dim) for atom, dim in dims.items()})
@@ -122,8 +122,8 @@ class DividedSizes:
             self._added.setdefault(key, {})
         for fact in case.facts:
             for atom in top_atoms(fact):
-                if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
-                    self._note_dividend(next(iter(atom.key.operands)))
+                if atom.operation.operator == FLOOR:
+                    self._note_dividend(next(iter(atom.operation.operands)))
 
     def _note_dividend(self, dividend: Polynomial) -> None:
         added = dividend.terms.get((), 0)

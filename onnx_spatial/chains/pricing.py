@@ -17,7 +17,7 @@ from onnx_spatial.chains.paths import Path
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.lowering import Request, cost_model, lower, rank
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
-from onnx_spatial.maps.polynomial import FLOOR, Atom, OperationKey, Polynomial
+from onnx_spatial.maps.polynomial import FLOOR, Atom, Polynomial
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
 from onnx_spatial.operators.spellings.call import TYPICAL_FACTOR
@@ -246,8 +246,8 @@ def _evaluate_polynomial(p: Polynomial, values: Mapping[Atom, Fraction], other: 
 
 
 def _evaluate_atom(atom: Atom, values: Mapping[Atom, Fraction], other: int) -> Fraction:
-    key = atom.key
-    if atom in values or not isinstance(key, OperationKey) or key.operator != FLOOR:
+    key = atom.operation
+    if atom in values or key.operator != FLOOR:
         return values.get(atom, Fraction(other))
     dividend, divisor = (_evaluate_polynomial(each, values, other) for each in key.operands)
     return dividend / max(Fraction(1), divisor)

@@ -43,7 +43,6 @@ from onnx_spatial.maps.polynomial import (
     ZERO,
     Atom,
     Index,
-    OperationKey,
     Polynomial,
     atoms_of,
 )
@@ -176,11 +175,8 @@ def _taken_apart(index: Index, digits: Mapping[Atom, object]) -> _Sums | None:
 
 def _index_in_source(source: str, y: Tensor, index: Index) -> Index | None:
     """Return the index in the input of an element of the output; None for padding and others."""
-    element = y.at(index).lone_atom
-    key = element.key if element is not None else None
-    if not isinstance(key, OperationKey) or key.operator != ELEMENT or key.details != (source,):
-        return None
-    return tuple(key.operands)
+    key = y.at(index).operation
+    return tuple(key.operands) if (key.operator, key.details) == (ELEMENT, (source,)) else None
 
 
 #: Processor seconds for the chains of a model: many times of what the steps of its budget take.

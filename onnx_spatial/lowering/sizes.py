@@ -664,13 +664,11 @@ def _atoms(sizes: Iterable[Polynomial]) -> dict[Atom, None]:
 
 
 def _operator_of(atom: Atom) -> str:
-    return atom.key.operator if isinstance(atom.key, OperationKey) else ""
+    return atom.operation.operator
 
 
 def _operands(atom: Atom) -> tuple[Polynomial, ...]:
-    if not isinstance(atom.key, OperationKey):
-        return ()
-    operands = atom.key.operands
+    operands = atom.operation.operands
     return operands if isinstance(operands, tuple) else tuple(sorted(operands, key=repr))
 
 

@@ -41,6 +41,7 @@ from onnx_spatial.maps.elements import (
 from onnx_spatial.maps.facts import follows_from
 from onnx_spatial.maps.polynomial import (
     COMPUTED,
+    NO_OPERATION,
     UNKNOWN_PREFIX,
     ZERO,
     Atom,
@@ -51,6 +52,7 @@ from onnx_spatial.maps.polynomial import (
     bases_of,
     show,
     show_place,
+    top_atoms,
 )
 from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.maps.values import Grid, grid_of
@@ -257,15 +259,11 @@ def _equal_in_bits(case: Case, a: Polynomial, b: Polynomial) -> bool:
         a, b = settled(case, a), settled(case, b)
     if a == b or same_values(case, a, b):
         return True
-    left, right = a.lone_atom, b.lone_atom
-    if left is not None and right is not None:
-        one, other = left.key, right.key
-        if isinstance(one, OperationKey) and isinstance(other, OperationKey):
-            if {one.operator, other.operator} <= COMPUTED:
-                return case.are_equal(a, b)
-            if one.operator != other.operator or one.details != other.details:
-                return False
-            return _all_equal(case, tuple(one.operands), _in_order(one, other))
+    one, other = a.operation, b.operation
+    if NO_OPERATION not in (one, other) and not {one.operator, other.operator} <= COMPUTED:
+        if one.operator != other.operator or one.details != other.details:
+            return False
+        return _all_equal(case, tuple(one.operands), _in_order(one, other))
     if any(_holds_element(p) for p in (a, b)):
         return False
     return case.are_equal(a, b)
@@ -286,17 +284,11 @@ def _in_order(one: OperationKey, other: OperationKey) -> Sequence[Polynomial]:
 
 
 def _kind_of(p: Polynomial) -> object:
-    atom = p.lone_atom
-    key = atom.key if atom is not None else None
-    return key.operator if isinstance(key, OperationKey) else type(key)
+    return p.operation.operator or type(p.lone_atom and p.lone_atom.key)
 
 
 def _holds_element(p: Polynomial) -> bool:
-    return any(
-        isinstance(atom.key, OperationKey) and atom.key.operator not in COMPUTED
-        for product in p.terms
-        for atom in product
-    )
+    return any(atom.operation.operator not in {"", *COMPUTED} for atom in top_atoms(p))
 
 
 #: What is assumed where constants differ by rounding.
@@ -358,7 +350,7 @@ def same_fold(
 def _behind_sum(p: Polynomial) -> tuple[OperationKey, list[_Step]] | None:
     """Return the sum of products in an element, and the steps behind it; None for another element."""
     steps: list[_Step] = []
-    while (atom := p.lone_atom) is not None and isinstance(key := atom.key, OperationKey):
+    while (key := p.operation) != NO_OPERATION:
         if key.operator == PRODUCTS:
             return key, steps[::-1]
         name, row = key.operator.removeprefix(UNKNOWN_PREFIX), tuple(key.operands)

@@ -15,9 +15,9 @@ from onnx_spatial.maps.polynomial import (
     ONE,
     ZERO,
     Atom,
-    OperationKey,
     Polynomial,
     apart,
+    computed,
     shared_atoms,
 )
 
@@ -35,9 +35,8 @@ def floor_div(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
     if known is not None:
         return known
     *_, (quotient, rest) = _divisions(a, b)
-    lone = rest.lone_atom
-    if lone is not None and isinstance(lone.key, OperationKey) and lone.key.operator == FLOOR:
-        inner, divisor = lone.key.operands
+    if rest.operation.operator == FLOOR:
+        inner, divisor = rest.operation.operands
         return quotient + floor_div(facts, inner, divisor * b)
     reduced = _reduce(facts, rest, b)
     if reduced is not None:
@@ -48,8 +47,7 @@ def floor_div(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
 
 def new_quotient(facts: Facts, a: Polynomial, b: Polynomial) -> Polynomial:
     """Return the atom for `a / b` rounded down; the facts learn its bounds."""
-    key = OperationKey(FLOOR, (), (a, b))
-    quotient = Polynomial.atom(key, nonnegative=facts.nonnegative(a))
+    quotient = computed(FLOOR, (a, b), nonnegative=facts.nonnegative(a))
     facts.add(a - b * quotient)
     facts.add(b * quotient + b - 1 - a)
     return quotient

@@ -37,10 +37,10 @@ from onnx_spatial.maps.polynomial import (
     Atom,
     Index,
     LiteralKey,
-    OperationKey,
     Polynomial,
     atoms_of,
     bases_of,
+    computed,
     unknown,
 )
 from onnx_spatial.maps.tensor import Tensor
@@ -101,11 +101,10 @@ def stored_in(p: Polynomial) -> Stored | None:
     """Return the array of an element of a constant, or of a number; None for other elements."""
     if p.constant is not None:
         return Stored(np.array(p.constant))
-    atom = p.lone_atom
-    key = atom.key if atom is not None else None
-    if isinstance(key, OperationKey) and key.operator == CONSTANT:
-        (stored,) = key.details
+    if p.operation.operator == CONSTANT:
+        (stored,) = p.operation.details
         return stored if isinstance(stored, Stored) else None
+    key = p.lone_atom.key if p.lone_atom is not None else None
     if isinstance(key, LiteralKey) and len(key.data) in _FLOATS:
         return Stored(np.frombuffer(key.data, _FLOATS[len(key.data)]))
     return None
@@ -145,9 +144,7 @@ def same_values(case: Case, a: Polynomial, b: Polynomial) -> bool:
 
 def places_of(p: Polynomial) -> tuple[Polynomial, ...]:
     """Return the index of an element of a constant."""
-    atom = p.lone_atom
-    key = atom.key if atom is not None else None
-    return tuple(key.operands) if isinstance(key, OperationKey) else ()
+    return tuple(p.operation.operands)
 
 
 def read(array: Array, places: tuple[Polynomial, ...], grid: Grid) -> Array | None:
@@ -192,7 +189,7 @@ def constant(case: Case, array: Array) -> Tensor:
             return sum((i * s for i, s in zip(index, steps, strict=True)), Polynomial.of(start))
         if whole and not case.use.opaque:
             return _look_up(case, stored, index)
-        return Polynomial.atom(OperationKey(CONSTANT, (stored,), index))
+        return computed(CONSTANT, index, (stored,))
 
     extremes = (int(array.min()), int(array.max())) if whole and array.size else None
     return Tensor(case, dims, at, whole=whole, type=element_type, extremes=extremes)
@@ -269,8 +266,7 @@ def _look_up(case: Case, stored: Stored, index: Index) -> Polynomial:
 
 def _lookup(case: Case, stored: Stored, index: Index, values: npt.NDArray[np.int64]) -> Polynomial:
     """Return an element of a constant as an integer that is one of some values."""
-    key = OperationKey(LOOKUP, (stored,), index)
-    p = Polynomial.atom(key, nonnegative=bool((values >= 0).all()))
+    p = computed(LOOKUP, index, (stored,), nonnegative=bool((values >= 0).all()))
     case.assume(p - int(values.min()))
     case.assume(int(values.max()) - p)
     return p
@@ -371,8 +367,7 @@ def sum_of_products(
         factor, data = factor_at(indices), data_at(indices)
     if stored_in(data) is not None and stored_in(factor) is None:
         data, factor = factor, data
-    key = OperationKey(PRODUCTS, (), (factor, data, *canonical_extents(extents)))
-    total = Polynomial.atom(key)
+    total = computed(PRODUCTS, (factor, data, *canonical_extents(extents)))
     return total if added is None else unknown("Add", (False, False), (total, added))
 
 
@@ -397,8 +392,8 @@ def finite(case: Case, weight: Polynomial) -> bool:
     stored = stored_in(weight)
     if stored is not None:
         return stored.finite
-    key = weight.lone_atom.key if weight.lone_atom is not None else None
-    if isinstance(key, OperationKey) and key.operator == ELEMENT and key.details[0] in case.finite:
+    key = weight.operation
+    if key.operator == ELEMENT and key.details[0] in case.finite:
         return True
     case.assumptions["weights are finite"] = None
     return True
@@ -414,10 +409,8 @@ def settled(case: Case, p: Polynomial) -> Polynomial:
     """Return the value of an element if its operands are 0, else the element itself."""
     if vanishes(case, p):
         return ZERO
-    atom = p.lone_atom
-    key = atom.key if atom is not None else None
-    if isinstance(key, OperationKey) and key.operator == f"{UNKNOWN_PREFIX}QuantizeLinear":
-        data, factor, point = key.operands
+    if p.operation.operator == f"{UNKNOWN_PREFIX}QuantizeLinear":
+        data, factor, point = p.operation.operands
         if is_scale(factor) and vanishes(case, data):
             return point
     return p
@@ -425,8 +418,7 @@ def settled(case: Case, p: Polynomial) -> Polynomial:
 
 def holds_sum(p: Polynomial) -> bool:
     """Tell whether a sum of products is part of an element."""
-    keys = (atom.key for atom in atoms_of(p))
-    return any(isinstance(key, OperationKey) and key.operator == PRODUCTS for key in keys)
+    return any(atom.operation.operator == PRODUCTS for atom in atoms_of(p))
 
 
 def vanishes(case: Case, p: Polynomial) -> bool:
@@ -437,9 +429,8 @@ def vanishes(case: Case, p: Polynomial) -> bool:
     """
     if p == ZERO:
         return True
-    atom = p.lone_atom
-    key = atom.key if atom is not None else None
-    if not isinstance(key, OperationKey) or not isinstance(key.operands, tuple):
+    key = p.operation
+    if not isinstance(key.operands, tuple):
         return False
     if key.operator == PRODUCTS:
         factor, data, *_ = key.operands

@@ -28,7 +28,6 @@ from onnx_spatial.maps.polynomial import (
     FLOOR,
     Atom,
     IndexKind,
-    OperationKey,
     Polynomial,
     Symbol,
     apart,
@@ -401,7 +400,7 @@ class Facts:
             quotient = _outermost_quotient(p)
             if quotient is None:
                 return False
-            a, divisor = quotient.key.operands  # type: ignore[attr-defined]
+            a, divisor = quotient.operation.operands
             b = divisor.constant
             if b is None:
                 return False
@@ -551,12 +550,7 @@ class Facts:
 
 def _outermost_quotient(p: Polynomial) -> Atom | None:
     """Return a quotient of a polynomial that is not inside another one, the latest of them."""
-    quotients = {
-        atom
-        for product in p.terms
-        for atom in product
-        if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
-    }
+    quotients = {atom for atom in top_atoms(p) if atom.operation.operator == FLOOR}
     for one in sorted(quotients, key=lambda atom: -atom.serial):
         if not any(is_inside_of(one, Polynomial({(other,): 1})) for other in quotients):
             return one

@@ -62,9 +62,13 @@ class Atom:
         self.nonnegative = nonnegative
         self.serial = serial
 
+    @property
+    def operation(self) -> OperationKey:
+        """Key of the result of an operator; that of no operator for other atoms."""
+        return self.key if isinstance(self.key, OperationKey) else NO_OPERATION
+
     def __repr__(self) -> str:
-        name = self.key.operator if isinstance(self.key, OperationKey) else "atom"
-        return f"{name}#{self.serial}"
+        return f"{self.operation.operator or 'atom'}#{self.serial}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class OperationKey:
     details: tuple[Hashable, ...]
     operands: tuple[Polynomial, ...] | frozenset[Polynomial]
 
+
+NO_OPERATION = OperationKey("", (), ())
 
 _Product = tuple[Atom, ...]
 
@@ -149,6 +155,12 @@ class Polynomial:
             return None
         ((atoms, factor),) = self._terms.items()
         return atoms[0] if len(atoms) == 1 and factor == 1 else None
+
+    @property
+    def operation(self) -> OperationKey:
+        """Key, if the polynomial is the result of an operator, else that of no operator."""
+        atom = self.lone_atom
+        return NO_OPERATION if atom is None else atom.operation
 
     def _scale_by(self, factor: int) -> Polynomial:
         return Polynomial({atoms: f * factor for atoms, f in self._terms.items()})
@@ -299,7 +311,7 @@ def unknown(
     op_type: str, details: tuple[Hashable, ...], operands: Sequence[Polynomial]
 ) -> Polynomial:
     """Return an unknown function of elements; equal functions of equal elements are equal."""
-    return Polynomial.atom(OperationKey(f"{UNKNOWN_PREFIX}{op_type}", details, tuple(operands)))
+    return computed(f"{UNKNOWN_PREFIX}{op_type}", operands, details)
 
 
 def product(sizes: Sequence[Polynomial]) -> Polynomial:
@@ -312,11 +324,7 @@ def product(sizes: Sequence[Polynomial]) -> Polynomial:
 
 def bases_of(p: Polynomial) -> set[Atom]:
     """Return all atoms of a polynomial that do not follow from others, those inside atoms included."""
-    return {
-        atom
-        for atom in atoms_of(p)
-        if not isinstance(atom.key, OperationKey) or atom.key.operator not in COMPUTED
-    }
+    return {atom for atom in atoms_of(p) if atom.operation.operator not in COMPUTED}
 
 
 def atoms_of(p: Polynomial) -> set[Atom]:
@@ -328,8 +336,7 @@ def atoms_of(p: Polynomial) -> set[Atom]:
             for atom in atoms:
                 if atom not in found:
                     found.add(atom)
-                    if isinstance(atom.key, OperationKey):
-                        todo.extend(q for q in atom.key.operands if isinstance(q, Polynomial))
+                    todo += atom.operation.operands
     return found
 
 
@@ -360,9 +367,7 @@ def top_atoms(p: Polynomial) -> set[Atom]:
 def _substitute_atom(atom: Atom, values: Mapping[Atom, Polynomial]) -> Polynomial | None:
     if atom in values:
         return values[atom]
-    key = atom.key
-    if not isinstance(key, OperationKey):
-        return None
+    key = atom.operation
     operands: Sequence[Polynomial] = tuple(key.operands)
     new = [substitute(q, values) for q in operands]
     if all(a is b or a == b for a, b in zip(operands, new, strict=True)):
@@ -394,7 +399,7 @@ def _atom_name(atom: Atom) -> str:
     if isinstance(key, Symbol):
         return key.name
     if isinstance(key, OperationKey):
-        operands = [q for q in key.operands if isinstance(q, Polynomial)]
+        operands = tuple(key.operands)
         if key.operator == ELEMENT:
             return f"{key.details[0]}{show_place(operands)}"
         if key.operator == FLOOR:

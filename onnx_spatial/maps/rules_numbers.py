@@ -27,7 +27,6 @@ from onnx_spatial.maps.polynomial import (
     ZERO,
     Atom,
     Index,
-    OperationKey,
     Polynomial,
     computed,
     factor_of,
@@ -99,17 +98,18 @@ def _known_limit(case: Case, atom: Atom) -> int | None:
     """Return the extent of an index, the divisor of a remainder; None if it is unknown."""
     if atom in case.extents:
         return case.extents[atom]
-    if not isinstance(atom.key, OperationKey) or atom.key.operator != "Mod" or not atom.nonnegative:
+    if atom.operation.operator != "Mod" or not atom.nonnegative:
         return None
-    return atom.key.operands[1].constant or None  # type: ignore[index]
+    _, divisor = atom.operation.operands
+    return divisor.constant or None
 
 
 def _with_remainders(p: Polynomial) -> Polynomial:
     """Return the same number with remainders: a - b * floor(a / b) is small, though neither part is."""
     for quotient in top_atoms(p):
-        if not isinstance(quotient.key, OperationKey) or quotient.key.operator != FLOOR:
+        if quotient.operation.operator != FLOOR:
             continue
-        dividend, divisor = quotient.key.operands
+        dividend, divisor = quotient.operation.operands
         factor, others = factor_of(p, quotient)
         times = None if factor is None else exact(factor, divisor)
         if times is not None:
@@ -122,10 +122,10 @@ def _bound_of(case: Case, atom: Atom, counted: bool) -> int:
     limit = SIZE_LIMIT if atom in case.bounded else limit_of(atom)
     if limit is not None:
         return limit
-    if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
-        return _magnitude_of(case, atom.key.operands[0], counted)  # type: ignore[index]
-    if isinstance(atom.key, OperationKey) and atom.key.operator == LOOKUP:
-        (stored,) = atom.key.details
+    if atom.operation.operator == FLOOR:
+        return _magnitude_of(case, next(iter(atom.operation.operands)), counted)
+    if atom.operation.operator == LOOKUP:
+        (stored,) = atom.operation.details
         return int(np.abs(stored.array).max()) + 1  # type: ignore[attr-defined]
     if (below := _known_limit(case, atom)) is not None:
         return below
@@ -323,11 +323,9 @@ _WIDER: dict[int, tuple[int, ...]] = {
 
 def _cast_from(value: Polynomial, source: int, target: int) -> Polynomial | None:
     """Return the element that `value` was cast from, if it was from one type to another."""
-    atom = value.lone_atom
-    key = atom.key if atom is not None else None
-    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN_PREFIX}Cast":
-        return None
-    return next(iter(key.operands)) if key.details[:2] == (source, target) else None
+    key = value.operation
+    known = key.operator == f"{UNKNOWN_PREFIX}Cast" and key.details[:2] == (source, target)
+    return next(iter(key.operands)) if known else None
 
 
 def _cast_size(value: Polynomial, real_type: int) -> Polynomial | None:
@@ -336,9 +334,8 @@ def _cast_size(value: Polynomial, real_type: int) -> Polynomial | None:
     A double represents each int32, and each int64 that is a size (below 2^53). A float represents
     integers below 2^24: more than any single dim in practice, but not than products of dims.
     """
-    atom = value.lone_atom
-    key = atom.key if atom is not None else None
-    if not isinstance(key, OperationKey) or key.operator != f"{UNKNOWN_PREFIX}Cast":
+    key = value.operation
+    if key.operator != f"{UNKNOWN_PREFIX}Cast":
         return None
     source, target, *_ = key.details
     (size,) = key.operands
@@ -384,18 +381,12 @@ def _bit_cast(case: Case, node: NodeView) -> list[Tensor]:
 
     def at(index: Index) -> Polynomial:
         value = x.at(index)
-        atom = value.lone_atom
         if value == ZERO or x.type == to:
             return value
-        if atom is not None and isinstance(atom.key, OperationKey):
-            key = atom.key
-            if (
-                key.operator == f"{UNKNOWN_PREFIX}BitCast"
-                and key.details == (to, x.type)
-                and x.type
-            ):
-                (inner,) = key.operands
-                return inner
+        key = value.operation
+        if x.type and (key.operator, key.details) == (f"{UNKNOWN_PREFIX}BitCast", (to, x.type)):
+            (inner,) = key.operands
+            return inner
         return unknown("BitCast", (x.type, to), [value])
 
     return [Tensor(case, x.dims, at, whole=False, type=to, axes=x.axes)]

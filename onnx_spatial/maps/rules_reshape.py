@@ -21,7 +21,6 @@ from onnx_spatial.maps.polynomial import (
     ONE,
     ZERO,
     Index,
-    OperationKey,
     Polynomial,
     product,
     show,
@@ -255,8 +254,8 @@ def _left_dim(
 def _assume_exact(case: Case, rest: Polynomial, total: Polynomial, known: Polynomial) -> None:
     """Assume that the quotient of two numbers of elements is exact: what divides in it is, too."""
     for atom in top_atoms(rest):
-        if isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR:
-            quotient, (a, b) = Polynomial({(atom,): 1}), atom.key.operands
+        if atom.operation.operator == FLOOR:
+            quotient, (a, b) = Polynomial({(atom,): 1}), atom.operation.operands
             if (rest - quotient) * b * known + a * known == total * b:
                 assume_equal(case, quotient * b, a)
                 case.assume(quotient - 1 if case.surely(a - 1) else quotient)
@@ -270,9 +269,8 @@ def _split_by_rests(case: Case, before: Polynomial, after: Polynomial) -> None:
     if not case.splits or case.are_equal(before, after):
         return
     for atom in sorted(top_atoms(before - after), key=lambda atom: atom.serial):
-        key = atom.key
-        if isinstance(key, OperationKey) and key.operator == FLOOR:
-            size, divisor = key.operands
+        if atom.operation.operator == FLOOR:
+            size, divisor = atom.operation.operands
             if divisor.constant is not None and case.is_size(size):
                 case.residue(size, divisor.constant)
 

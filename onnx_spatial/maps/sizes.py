@@ -40,7 +40,6 @@ from onnx_spatial.maps.polynomial import (
     FLOOR,
     Atom,
     Index,
-    OperationKey,
     Polynomial,
     top_atoms,
     unknown,
@@ -102,7 +101,7 @@ class NearFacts(Facts):
 
     def _follows(self, p: Polynomial, near: Iterable[Atom], facts: Iterable[Polynomial]) -> bool:
         for atom in near:
-            if not _is_quotient(atom):
+            if atom.operation.operator != FLOOR:
                 self.samples.define(atom, 0)
         budget = Budget(_MAX_STEPS)
         local = Facts(budget)
@@ -114,20 +113,15 @@ class NearFacts(Facts):
         return answer
 
 
-def _is_quotient(atom: Atom) -> bool:
-    return isinstance(atom.key, OperationKey) and atom.key.operator == FLOOR
-
-
 def _near_atoms(p: Polynomial) -> dict[Atom, None]:
     """Return the atoms of a polynomial, and of the operands of those, up to a number of them."""
     near = dict.fromkeys(top_atoms(p))
     todo = list(near)
     while todo and len(near) < _MAX_ATOMS:
         atom = todo.pop(0)
-        if isinstance(atom.key, OperationKey):
-            inner = [a for q in atom.key.operands for a in top_atoms(q) if a not in near]
-            near.update(dict.fromkeys(inner))
-            todo += dict.fromkeys(inner)
+        inner = [a for q in atom.operation.operands for a in top_atoms(q) if a not in near]
+        near.update(dict.fromkeys(inner))
+        todo += dict.fromkeys(inner)
     return near
 
 
@@ -224,14 +218,13 @@ class OpenCase(Case):
         rest = a - quotient * divisor
         if rest.constant is not None:
             return quotient
-        lone = rest.lone_atom
-        if lone is not None and _is_quotient(lone):
-            inner, by = lone.key.operands  # type: ignore[attr-defined]
+        if rest.operation.operator == FLOOR:
+            inner, by = rest.operation.operands
             return quotient + self.floor_div(inner, by * divisor)
         if max(map(abs, (divisor, *rest.terms.values()))) >= _MAX_NUMBER:
             raise UndecidedError("a factor or divisor is large")
         several = sum(map(bool, rest.terms)) > 1
-        if several and any(isinstance(atom.key, OperationKey) for atom in top_atoms(rest)):
+        if several and any(atom.operation.operator for atom in top_atoms(rest)):
             return super().floor_div(a, b)
         # Nothing bounds one size: only a common factor of all can make the quotient simpler.
         common = math.gcd(divisor, *(f for m, f in rest.terms.items() if m))

@@ -18,8 +18,8 @@ from onnx_spatial.maps.polynomial import (
     PARAMETER,
     ZERO,
     Index,
-    OperationKey,
     Polynomial,
+    computed,
     product,
     show,
 )
@@ -235,7 +235,7 @@ def input_map(
         if whole and all(i.constant is not None for i in index):
             place = ",".join(show(i) for i in index)
             return case.symbol(f"{name}[{place}]", 0, kind=PARAMETER)
-        return Polynomial.atom(OperationKey(ELEMENT, (name,), index))
+        return computed(ELEMENT, index, (name,))
 
     return Tensor(case, dims, at, whole=whole, type=type)
 

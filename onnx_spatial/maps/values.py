@@ -20,7 +20,6 @@ from onnx_spatial.maps.polynomial import (
     LOOKUP,
     Atom,
     IndexKind,
-    OperationKey,
     Polynomial,
     Symbol,
     bases_of,
@@ -59,8 +58,8 @@ def limit_of(atom: Atom) -> int | None:
     is a sum of such atoms is below it.
     """
     key = atom.key
-    if isinstance(key, OperationKey) and key.operator == FLOOR and atom.nonnegative:
-        return _limit_of_sum(next(iter(key.operands)))
+    if atom.operation.operator == FLOOR and atom.nonnegative:
+        return _limit_of_sum(next(iter(atom.operation.operands)))
     if not isinstance(key, Symbol) or not atom.nonnegative:
         return None
     merged = isinstance(key.kind, IndexKind) and not _is_linear(key.kind.extent)
@@ -86,8 +85,8 @@ def _is_linear(p: Polynomial) -> bool:
 
 
 def _is_linear_atom(atom: Atom) -> bool:
-    key = atom.key
-    if isinstance(key, OperationKey):
+    key = atom.operation
+    if key.operator:
         return key.operator == FLOOR and _is_linear(next(iter(key.operands)))
     return limit_of(atom) == SIZE_LIMIT
 
@@ -162,11 +161,11 @@ def evaluate(p: Polynomial, values: Mapping[Atom, Values]) -> Values:
 def _value_of(atom: Atom, values: Mapping[Atom, Values]) -> Values:
     if atom in values:
         return values[atom]
-    key = atom.key
-    if isinstance(key, OperationKey) and key.operator == FLOOR:
+    key = atom.operation
+    if key.operator == FLOOR:
         a, b = key.operands
         return evaluate(a, values) // evaluate(b, values)
-    if isinstance(key, OperationKey) and key.operator == LOOKUP:
+    if key.operator == LOOKUP:
         (stored,) = key.details
         return looked_up(stored.array, [evaluate(q, values) for q in key.operands])  # type: ignore[attr-defined]
     raise LookupError("an atom has no value")
@@ -226,8 +225,8 @@ class Samples:
         known = self._values.get(atom)
         if known is not None:
             return known
-        key = atom.key
-        if not isinstance(key, OperationKey) or key.operator not in COMPUTED:
+        key = atom.operation
+        if key.operator not in COMPUTED:
             return None
         operands = [p for q in key.operands if (p := self.evaluate(q)) is not None]
         if len(operands) < len(key.operands):

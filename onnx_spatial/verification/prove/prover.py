@@ -543,10 +543,8 @@ def _rows_that_differ(
 
 def _coordinates_of(p: Polynomial) -> tuple[Polynomial, ...]:
     """Return the coordinates of an element of the data, or a number itself."""
-    atom = p.lone_atom
-    if atom is not None and isinstance(atom.key, OperationKey) and atom.key.operator != FLOOR:
-        return tuple(q for q in atom.key.operands if isinstance(q, Polynomial))
-    return (p,)
+    is_element = p.operation.operator not in ("", FLOOR)
+    return tuple(p.operation.operands) if is_element else (p,)
 
 
 def _is_index_symbol(atom: Atom) -> bool:
@@ -613,8 +611,8 @@ def _other_constant(expected: Array, actual: Array, name: str) -> str:
 def _innermost_difference(left: Polynomial, right: Polynomial) -> tuple[Polynomial, Polynomial]:
     """Return the innermost expressions that differ, if there is one such pair."""
     while True:
-        one, other = _operation_of(left), _operation_of(right)
-        if one is None or other is None or one.operator in (ELEMENT, CONSTANT):
+        one, other = left.operation, right.operation
+        if one.operator in ("", ELEMENT, CONSTANT):
             return left, right
         if (one.operator, one.details) != (other.operator, other.details):
             return left, right
@@ -625,15 +623,8 @@ def _innermost_difference(left: Polynomial, right: Polynomial) -> tuple[Polynomi
         ((left, right),) = pairs
 
 
-def _operation_of(p: Polynomial) -> OperationKey | None:
-    atom = p.lone_atom
-    key = atom.key if atom is not None else None
-    return key if isinstance(key, OperationKey) else None
-
-
 def _is_function(p: Polynomial) -> bool:
-    key = _operation_of(p)
-    return key is not None and key.operator.startswith(UNKNOWN_PREFIX)
+    return p.operation.operator.startswith(UNKNOWN_PREFIX)
 
 
 class _Text:
