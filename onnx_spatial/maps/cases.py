@@ -566,6 +566,17 @@ class Case(Splits):
         """Return `a - b * floor(a / b)`."""
         return a - b * self.floor_div(a, b)
 
+    def digits_of(self, place: Polynomial, extents: Sequence[Polynomial]) -> list[Polynomial]:
+        """Return the digits of an index along an axis, see `flat`; the first one holds what is left."""
+        digits = [ZERO] * len(extents)
+        numbers = [number for number, extent in enumerate(extents) if extent != ONE]
+        for number in numbers[:0:-1]:
+            quotient = self.floor_div(place, extents[number])
+            digits[number], place = place - quotient * extents[number], quotient
+        for number in numbers[:1]:
+            digits[number] = place
+        return digits
+
     def divide(self, a: Polynomial, b: Polynomial, what: str) -> Polynomial:
         """Return `a / b`, assumed to be an integer by a rule of the operator, which `what` says.
 

@@ -346,14 +346,6 @@ def digits(case: Case, x: Tensor, axis: int) -> list[Polynomial]:
     return [x.dims[axis]]
 
 
-def flat(indices: Sequence[Polynomial], extents: Sequence[Polynomial]) -> Polynomial:
-    """Return the index along an axis whose digits have these indices and extents."""
-    place = ZERO
-    for index, extent in zip(indices, extents, strict=True):
-        place = place * extent + index
-    return place
-
-
 def sum_of_products(
     case: Case,
     extents: Sequence[Polynomial],

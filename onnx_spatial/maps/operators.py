@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from onnx_spatial.maps.cases import Case, UndecidedError
 from onnx_spatial.maps.division import exact
-from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, product, show
+from onnx_spatial.maps.polynomial import ZERO, Index, Polynomial, flat, product, show
 from onnx_spatial.maps.rules_numbers import div, maximum
 from onnx_spatial.maps.rules_reshape import rearranged
 from onnx_spatial.maps.rules_select import padded, window
@@ -165,27 +165,13 @@ def _map_reorg(case: Case, op: ReorgYolo, x: Tensor) -> Tensor:
 
     def at(index: Index) -> Polynomial:
         # From the output's dims to those of x, in the order of memory.
-        flat = ((index[0] * dims[1] + index[1]) * rows + index[2]) * columns + index[3]
-        places = []
-        for size in (w, h, c):
-            quotient = case.floor_div(flat, size)
-            places.append(flat - quotient * size)
-            flat = quotient
-        column, row, channel = places
-        offset = case.floor_div(channel, images)
-        image = channel - offset * images
-        down = case.floor_div(offset, s)
-        right = offset - down * s
-        source = ((flat * images + image) * h * s + row * s + down) * w * s + column * s + right
+        batch, channel, row, column = case.digits_of(flat(index, dims), x.dims)
+        down, right, image = case.digits_of(channel, [s, s, images])
+        source = flat([batch, image, row, down, column, right], [n, images, h, s, w, s])
         # By definition: channels beyond a multiple continue in memory.
         case.assume(source)
         case.assume(n * c * h * w - 1 - source)
-        source_index = []
-        for size in (w, h, c):
-            quotient = case.floor_div(source, size)
-            source_index.append(source - quotient * size)
-            source = quotient
-        return x.at((source, *reversed(source_index)))
+        return x.at(tuple(case.digits_of(source, x.dims)))
 
     whole = exact(c, s * s)
     order = [n, c, h, w] if whole is None else [n, s, s, whole, h, w]

@@ -322,6 +322,14 @@ def product(sizes: Sequence[Polynomial]) -> Polynomial:
     return total
 
 
+def flat(digits: Sequence[Polynomial], extents: Sequence[Polynomial]) -> Polynomial:
+    """Return the index along an axis whose digits have these extents; see `Case.digits_of`."""
+    place = ZERO
+    for digit, extent in zip(digits, extents, strict=True):
+        place = place * extent + digit
+    return place
+
+
 def bases_of(p: Polynomial) -> set[Atom]:
     """Return all atoms of a polynomial that do not follow from others, those inside atoms included."""
     return {atom for atom in atoms_of(p) if atom.operation.operator not in COMPUTED}

@@ -8,6 +8,7 @@ Polynomials are exact, and a run computes in 32 or 64 bits. So each number must 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -402,7 +403,8 @@ def _map_reduction(case: Case, node: NodeView) -> list[Tensor]:
     if not axes:
         return [x]
     keep = bool(node.get("keepdims", 1))
-    dims = [ONE if a in axes else d for a, d in enumerate(x.dims) if keep or a not in axes]
+    kept = [a for a in range(x.rank) if keep or a not in axes]
+    dims = [ONE if a in axes else x.dims[a] for a in kept]
     counts = [x.dims[a].constant for a in axes]
     known = [c for c in counts if c]
     if len(known) < len(counts) or math.prod(known) > MAX_ENTRIES:
@@ -412,15 +414,11 @@ def _map_reduction(case: Case, node: NodeView) -> list[Tensor]:
         case.require(size - 1, f"{node.op_type}: the data may be empty")
 
     def at(index: Index) -> Polynomial:
-        rest = [i for a, i in enumerate(index) if a not in axes] if keep else list(index)
-        rows: list[list[Polynomial]] = [[]]
-        for axis in range(x.rank):
-            if axis in axes:
-                count = counts[axes.index(axis)] or 0
-                rows = [[*row, Polynomial.of(i)] for row in rows for i in range(count)]
-            else:
-                rows = [[*row, rest[axis - sum(a < axis for a in axes)]] for row in rows]
-        elements = [_fit_node(case, node, x.at(tuple(row)), x.type, _EXACT_BITS) for row in rows]
+        place, elements = dict(zip(kept, index, strict=True)), []
+        for numbers in itertools.product(*map(range, known)):
+            place.update(zip(axes, map(Polynomial.of, numbers), strict=True))
+            element = x.at(tuple(place[a] for a in range(x.rank)))
+            elements.append(_fit_node(case, node, element, x.type, _EXACT_BITS))
         return _fit_node(case, node, _REDUCTIONS[node.op_type](case, elements), x.type, _EXACT_BITS)
 
     return [Tensor(case, dims, at, whole=True, type=x.type)]

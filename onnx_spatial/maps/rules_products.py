@@ -36,7 +36,6 @@ from onnx_spatial.maps.elements import (
     digits,
     element,
     finite,
-    flat,
     indices_of,
     need_list,
     places_of,
@@ -45,7 +44,7 @@ from onnx_spatial.maps.elements import (
     sum_of_products,
 )
 from onnx_spatial.maps.node import NodeView, Rule, broadcast, number
-from onnx_spatial.maps.polynomial import ONE, ZERO, Index, Polynomial, product, unknown
+from onnx_spatial.maps.polynomial import ONE, ZERO, Index, Polynomial, flat, product, unknown
 from onnx_spatial.maps.rules_numbers import maximum
 from onnx_spatial.maps.rules_reshape import rearranged, transposed
 from onnx_spatial.maps.tensor import Axis, Tensor, moved, only_dims

@@ -14,7 +14,6 @@ from functools import partial
 
 from onnx_spatial.maps.cases import Case, IllegalError, UndecidedError
 from onnx_spatial.maps.division import exact
-from onnx_spatial.maps.elements import flat
 from onnx_spatial.maps.node import NodeView, Rule, assume_equal, axes_of
 from onnx_spatial.maps.polynomial import (
     FLOOR,
@@ -22,6 +21,7 @@ from onnx_spatial.maps.polynomial import (
     ZERO,
     Index,
     Polynomial,
+    flat,
     product,
     show,
     top_atoms,
@@ -84,7 +84,9 @@ def _regroup_index(case: Case, groups: _Groups, before: Dims, after: Dims, index
     for inside, outside in groups:
         digits = [(index[axis], after[axis]) for axis in outside]
         sizes = [before[axis] for axis in inside]
-        places = _redistribute_digits(case, digits, sizes) or _divided(case, digits, sizes)
+        places = _redistribute_digits(case, digits, sizes)
+        if places is None:
+            places = case.digits_of(flat(*zip(*digits, strict=True)), sizes)
         for axis, place in zip(inside, places, strict=True):
             result[axis] = place
     return tuple(result)
@@ -120,23 +122,6 @@ def _redistribute_digits(
             rest.append((high, part))
         places.append(place)
     return places[::-1] if not rest else None
-
-
-def _divided(case: Case, digits: list[_Digit], sizes: Sequence[Polynomial]) -> list[Polynomial]:
-    """Return the digits of a number for other sizes, by division."""
-    flat = ZERO
-    for value, extent in digits:
-        flat = flat * extent + value
-    places = []
-    for number, size in reversed(list(enumerate(sizes))):
-        if all(s == ONE for s in sizes[:number]):
-            places.append(flat)
-            flat = ZERO
-            continue
-        quotient = case.floor_div(flat, size)
-        places.append(flat - quotient * size)
-        flat = quotient
-    return places[::-1]
 
 
 def _regrouped_axes(case: Case, x: Tensor, groups: _Groups, after: Dims) -> list[Axis]:
@@ -310,15 +295,8 @@ def _map_squeeze(case: Case, node: NodeView) -> list[Tensor]:
         raise UndecidedError("Squeeze: runtimes disagree on an empty list of axes")
     for axis in axes:
         node.need_equal(case, x.dims[axis], ONE, "Squeeze: a dim may not be 1")
-    kept = [a for a in range(x.rank) if a not in axes]
-
-    def at(index: Index) -> Polynomial:
-        full = [ZERO] * x.rank
-        for place, axis in enumerate(kept):
-            full[axis] = index[place]
-        return x.at(tuple(full))
-
-    return [moved(x, case, [x.dims[a] for a in kept], at, [x.axes[a] for a in kept])]
+    kept = [[] if a in axes else [a] for a in range(x.rank)]
+    return [rearranged(case, x, dict(enumerate(x.dims)), kept, list(filter(None, kept)))]
 
 
 def _map_unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
@@ -326,14 +304,10 @@ def _map_unsqueeze(case: Case, node: NodeView) -> list[Tensor]:
     listed = node.optional_integers("axes", 1)
     if listed is None:
         raise UndecidedError("Unsqueeze: axes are missing")
-    rank = x.rank + len(listed)
-    new = axes_of(listed, rank)
-    kept = [a for a in range(rank) if a not in new]
-    dims = [ONE] * rank
-    axes = [Axis([ONE])] * rank
-    for place, axis in enumerate(kept):
-        dims[axis], axes[axis] = x.dims[place], x.axes[place]
-    return [moved(x, case, dims, lambda index: x.at(tuple(index[a] for a in kept)), axes)]
+    outputs = inputs = [[a] for a in range(x.rank)]
+    for axis in sorted(axes_of(listed, x.rank + len(listed))):
+        outputs = [*outputs[:axis], [], *outputs[axis:]]
+    return [rearranged(case, x, dict(enumerate(x.dims)), inputs, outputs)]
 
 
 def _map_transpose(case: Case, node: NodeView) -> list[Tensor]:
@@ -350,14 +324,8 @@ def transposed(case: Case, x: Tensor, perm: Sequence[int]) -> Tensor:
     """
     if sorted(perm) != list(range(x.rank)):
         raise IllegalError(f"Transpose: perm {list(perm)} does not fit rank {x.rank}")
-    back = [perm.index(axis) for axis in range(x.rank)]
-    return moved(
-        x,
-        case,
-        [x.dims[a] for a in perm],
-        lambda index: x.at(tuple(index[a] for a in back)),
-        [x.axes[a] for a in perm],
-    )
+    factors = [[a] for a in range(x.rank)]
+    return rearranged(case, x, dict(enumerate(x.dims)), factors, [[a] for a in perm])
 
 
 def rearranged(
@@ -380,16 +348,15 @@ def rearranged(
     def at(index: Index) -> Polynomial:
         places: dict[int, Polynomial] = {}
         for axis, number in zip(outputs, index, strict=True):
-            for factor in reversed(axis):
-                quotient = ZERO if factor == axis[0] else case.floor_div(number, sizes[factor])
-                places[factor] = number - quotient * sizes[factor]
-                number = quotient
+            places.update(zip(axis, case.digits_of(number, [sizes[f] for f in axis]), strict=True))
         return x.at(tuple(flat([places[f] for f in a], [sizes[f] for f in a]) for a in inputs))
 
     extents = [[sizes[factor] for factor in axis] for axis in outputs]
     axis_of = {axis[0]: x.axes[place] for place, axis in enumerate(inputs) if len(axis) == 1}
     pairs = zip(outputs, extents, strict=True)
-    axes = [axis_of[a[0]] if len(a) == 1 and a[0] in axis_of else Axis(e) for a, e in pairs]
+    axes = [
+        axis_of[a[0]] if len(a) == 1 and a[0] in axis_of else Axis(e or [ONE]) for a, e in pairs
+    ]
     return moved(x, case, list(map(product, extents)), at, axes)
 
 

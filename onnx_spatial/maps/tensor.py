@@ -20,6 +20,7 @@ from onnx_spatial.maps.polynomial import (
     Index,
     Polynomial,
     computed,
+    flat,
     product,
     show,
 )
@@ -160,34 +161,19 @@ class Tensor:
 
     def index(self) -> Index:
         """Return a symbolic index: one symbol for each digit of each axis; every dim is 1 or more."""
-        case = self._case
-        axes = self.axes
+        case, numbers = self._case, count()
+
+        def place_in(group: Digits) -> Polynomial:
+            digits = [case.index(f"i{next(numbers)}", e, group) for e in group.extents]
+            place = flat(digits, group.extents) - group.start
+            case.assume(place)
+            case.assume(group.dim - 1 - place)
+            return place
+
+        axes = self.axes if self.order is None else [Axis([size]) for size in self.order]
+        places = [flat(list(map(place_in, a.groups)), [g.dim for g in a.groups]) for a in axes]
         if self.order is not None:
-            axes = tuple(Axis([size]) for size in self.order)
-        places = []
-        number = 0
-        for axis in axes:
-            place = ZERO
-            for group in axis.groups:
-                digits = ZERO
-                for extent in group.extents:
-                    digits = digits * extent + case.index(f"i{number}", extent, group)
-                    number += 1
-                digits = digits - group.start
-                case.assume(digits)
-                case.assume(group.dim - 1 - digits)
-                place = place * group.dim + digits
-            places.append(place)
-        if self.order is not None:
-            flat = ZERO
-            for place, size in zip(places, self.order, strict=True):
-                flat = flat * size + place
-            places = []
-            for dim in reversed(self.dims[1:]):
-                quotient = case.floor_div(flat, dim)
-                places.insert(0, flat - quotient * dim)
-                flat = quotient
-            return (flat, *places)
+            places = case.digits_of(flat(places, self.order), self.dims)
         return tuple(places)
 
     def elements(self) -> list[Polynomial]:
