@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,16 +83,16 @@ class _Split:
     """State before a split, and the alternatives that are left.
 
     Attributes:
-        facts: number of facts before the split.
+        facts: the facts before the split.
+        replaced: the replaced symbols before the split.
         left: alternatives; each adds its fact, or replaces its symbol.
         made: keys of the results that were computed since.
-        before: facts and replaced symbols before the split, if symbols were replaced since.
     """
 
-    facts: int
+    facts: Facts
+    replaced: Mapping[Atom, Polynomial] = field(default_factory=dict)
     left: list[Callable[[], None]] = field(default_factory=list)
     made: list[Hashable] = field(default_factory=list)
-    before: tuple[Facts, dict[Atom, Polynomial]] | None = None
 
 
 class Splits:
@@ -105,8 +105,8 @@ class Splits:
         """Begin with no facts; `budget` is for all computations."""
         self._budget = budget
         self.facts = Facts(budget)
-        self._replaced: dict[Atom, Polynomial] = {}
-        self._splits = [_Split(0)]
+        self._replaced: Mapping[Atom, Polynomial] = {}
+        self._splits = [_Split(self.facts)]
         self._memo: dict[Hashable, Any] = {}
         self._ticks = 0
 
@@ -126,9 +126,6 @@ class Splits:
         Raises:
             AgainError: always; the maps must be computed again.
         """
-        split = self._splits[-1]
-        if split.before is None:
-            split.before = (self.facts.saved(), dict(self._replaced))
         # A quotient of the symbol becomes another quotient, which comes with its own facts.
         facts = [fact for fact in self.facts if not is_inside_of(atom, fact)]
         self._set(atom, p, facts)
@@ -143,7 +140,7 @@ class Splits:
         """Replace a symbol in earlier replacements and in some facts; forget the others."""
         value = {atom: p}
         self._replaced = {a: substitute(q, value) for a, q in self._replaced.items()} | value
-        self.facts.forget(0)
+        self.facts = self.facts.emptied()
         for fact in facts:
             self.facts.add(substitute(fact, value))
 
@@ -151,21 +148,25 @@ class Splits:
 
     def _split_by(self, p: Polynomial) -> bool:
         """Return whether `p` is 0 or more: True in this case, and False in a later one if it can be."""
-        self._splits.append(_Split(len(self.facts), [lambda: self.facts.add(-p - 1)]))
+        before = self._split([lambda: self.facts.add(-p - 1)])
         self.facts.add(p)
         if self.facts.contradictory():
-            self.facts.forget(self._splits.pop().facts)
+            self._splits.pop()
+            self.facts = before
             self.facts.add(-p - 1)
             return False
         return True
 
     def _split_into(self, count: int, fix: Callable[[int], None]) -> None:
         """Split by a number below `count`, and begin with 0; `fix` replaces a symbol for a number."""
-        split = _Split(len(self.facts))
-        split.left = [partial(fix, value) for value in reversed(range(1, count))]
-        split.before = (self.facts.saved(), dict(self._replaced))
-        self._splits.append(split)
+        self._split([partial(fix, value) for value in reversed(range(1, count))])
         fix(0)
+
+    def _split(self, left: list[Callable[[], None]]) -> Facts:
+        """Begin a split with some alternatives left; return the facts before it."""
+        before, self.facts = self.facts, self.facts.copy()
+        self._splits.append(_Split(before, self._replaced, left))
+        return before
 
     # Results and cases
 
@@ -206,18 +207,13 @@ class Splits:
             split = self._splits.pop()
             for key in split.made:
                 self._memo.pop(key, None)
-            if split.before is not None:
-                facts, replaced = split.before
-                self.facts.restore(facts)
-                self._replaced = dict(replaced)
-            self.facts.forget(split.facts)
-            if not split.left:
-                continue
-            go = split.left.pop()
-            self._splits.append(_Split(split.facts, split.left, [], split.before))
-            go()
-            if not self.facts.contradictory():
-                return True
+            self.facts, self._replaced = split.facts, split.replaced
+            if split.left:
+                go = split.left.pop()
+                self._split(split.left)
+                go()
+                if not self.facts.contradictory():
+                    return True
         return False
 
     def _check_now_and_then(self) -> None:

@@ -3,21 +3,27 @@
     0 <= n < N, 0 <= w < W            is  n*W + w < N*W  ?
     N*W - 1 - n*W - w  =  W*(N - 1 - n) + (W - 1 - w)          yes: a sum of known ones
 
-Linear programming comes first, with products of atoms as unknowns of their own. It finds the factors in
-floating point, and they are checked exactly:
+Linear programming finds the factors of such a sum, with products of atoms as unknowns of their own. It
+does so in floating point, and they are checked exactly:
 
     p = sum of c_i * fact_i + terms that are 0 or more + a number above -1      p is an integer
 
-Then a search cancels a term that may be negative with a multiple of a fact that has this term, until no
-such term is left. A `Budget` bounds the search: "not proven" does not mean that the polynomial may be
-negative. Its steps are the same on every machine, and so is what is proven within a number of them.
+It tries the facts first, and then more polynomials that are 0 or more: facts times atoms, as W above,
+where they have a term that `p` lacks; and the bounds of quotients. Sizes count from their least values,
+so that products of sizes outweigh their factors:
+
+    n*w - n  with  w >= 1       is      n*w'  with  w' = w - 1 >= 0
+
+The search is bounded: "not proven" does not mean that the polynomial may be negative. A `Budget` counts
+its steps. They are the same on every machine, and so is what is proven within a number of them.
 """
 
 from __future__ import annotations
 
-import heapq
+import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from fractions import Fraction
 from time import thread_time
 
@@ -26,13 +32,10 @@ import numpy.typing as npt
 
 from onnx_spatial.maps.polynomial import (
     FLOOR,
+    ONE,
     Atom,
-    IndexKind,
     Polynomial,
-    Symbol,
     apart,
-    factor_of,
-    is_inside_of,
     shared_atoms,
     top_atoms,
 )
@@ -79,10 +82,10 @@ class Budget:
         return self._deadline < math.inf and thread_time() >= self._deadline
 
 
-_Unknown = tuple[Atom, ...]
+_Product = tuple[Atom, ...]
 
 #: The most facts, and products of atoms, that are combined; and steps of the simplex method.
-_MAX_FACTS = 80
+_MAX_FACTS = 160
 _MAX_SIMPLEX_STEPS = 120
 
 _EPSILON = 1e-9
@@ -102,7 +105,7 @@ def follows_from(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
     rows = [[float(f.terms.get(m, 0)) for f in facts] for m in products]
     bounds = [float(p.terms.get(m, 0)) for m in products]
     for m, row, bound in zip(products, rows[: len(products)], list(bounds), strict=True):
-        if not all(atom.nonnegative for atom in m):
+        if not _is_sure(m):
             rows.append([-value for value in row])
             bounds.append(-bound)
     rows.append([float(f.terms.get((), 0)) for f in facts])
@@ -114,32 +117,15 @@ def follows_from(p: Polynomial, facts: Sequence[Polynomial]) -> bool:
     return all(c >= 0 for c in exact) and _is_sum(p, facts, exact)
 
 
-def related_facts(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
-    """Return the facts that share products of atoms with `p`, or with one of these facts."""
-    seen = {m for m in p.terms if m}
-    if not seen:
-        return list(facts)
-    left, found = list(facts), list[Polynomial]()
-    while True:
-        new = [f for f in left if not seen.isdisjoint(f.terms)]
-        if not new:
-            return found
-        found += new
-        left = [f for f in left if seen.isdisjoint(f.terms)]
-        seen.update(m for f in new for m in f.terms if m)
-
-
 def _is_sum(p: Polynomial, facts: Sequence[Polynomial], factors: Sequence[Fraction]) -> bool:
     """Tell whether `p` minus multiples of facts is above -1, term by term and exactly."""
-    rest: dict[_Unknown, Fraction] = {m: Fraction(f) for m, f in p.terms.items()}
+    rest: dict[_Product, Fraction] = {m: Fraction(f) for m, f in p.terms.items()}
     for fact, factor in zip(facts, factors, strict=True):
         if factor:
             for m, f in fact.terms.items():
                 rest[m] = rest.get(m, Fraction(0)) - factor * f
     number = rest.pop((), Fraction(0))
-    return number > -1 and all(
-        not f or (f > 0 and all(atom.nonnegative for atom in m)) for m, f in rest.items()
-    )
+    return number > -1 and all(not f or (f > 0 and _is_sure(m)) for m, f in rest.items())
 
 
 def _feasible_point(
@@ -185,22 +171,12 @@ def _feasible_point(
     return None
 
 
-_Product = tuple[Atom, ...]
+#: The most terms of all polynomials of (size - least value), and facts and products that are combined.
+_MAX_SHIFTED = 4096
+_MAX_PRODUCTS = 120
 
-#: The most sums of facts that one search tries: with products of symbols, and without them, where only
-#: rounding is left for the search to find.
-_MAX_STEPS = 400
-_MAX_ROUNDED = 12
-
-#: The most terms that a polynomial of (size - least value) has.
-_MAX_SHIFTED = 640
-
-#: Terms of polynomials that are computed in about the time of a usual step, 0.1 ms.
-_TERMS_A_STEP = 16
-
-#: The most quotients, and the most indices, that are replaced by their bounds.
-_MAX_QUOTIENTS = 4
-_MAX_BOUNDS = 16
+#: The most sizes that a polynomial is multiplied by, one at a time.
+_MAX_SCALES = 4
 
 
 class Facts:
@@ -214,91 +190,34 @@ class Facts:
         """
         self._budget = Budget() if budget is None else budget
         self.samples = Samples()
+        self._facts: dict[Polynomial, None] = {}
         #: For each fact, whether it and those before it hold at each sample.
         self._held: list[npt.NDArray[np.bool_]] = []
-        self._facts: list[Polynomial] = []
-        self._known: dict[Polynomial, int] = {}
-        self._proven: dict[Polynomial, int] = {}
-        self._failed: dict[Polynomial, int] = {}
-        #: Facts of the form "size - 1".
-        self._lone: set[Polynomial] = set()
-        #: Least values of sizes, 1 or more, one for each fact "size - value".
-        self._least: dict[Atom, list[int]] = {}
-        #: Terms of facts, as (fact, product, factor): the constants, and others by their atoms.
-        self._constants: list[tuple[Polynomial, _Product, int]] = []
-        self._by_atom: dict[Atom, list[tuple[Hashable, tuple[Polynomial, _Product, int]]]] = {}
-        self._version = 0
+        self._proven: set[Polynomial] = set()
+        self._failed: set[Polynomial] = set()
 
     def __iter__(self) -> Iterator[Polynomial]:
         return iter(self._facts)
 
-    def __len__(self) -> int:
-        return len(self._facts)
-
     def add(self, fact: Polynomial) -> None:
         """Add a polynomial that is 0 or more."""
         fact = _tightened(fact)
-        if fact in self._known or fact.nonnegative:
-            return
-        self._known[fact] = len(self._facts)
-        self._facts.append(fact)
-        self._version += 1
-        for product, factor in fact.terms.items():
-            for atom in set(product):
-                term = (fact, product, factor)
-                self._by_atom.setdefault(atom, []).append(((len(self._facts), product), term))
-        low = -fact.terms.get((), 0)
-        lone = (fact + low).lone_atom
-        if lone is not None and lone.nonnegative and low > 0:
-            if low == 1:
-                self._lone.add(fact)
-            self._least.setdefault(lone, []).append(low)
-        if low:
-            self._constants.append((fact, (), -low))
+        if fact not in self._facts and not fact.nonnegative:
+            self._facts[fact] = None
+            self._failed.clear()
 
-    def saved(self) -> Facts:
-        """Return a copy that `restore` brings back."""
-        copy = object.__new__(Facts)
-        copy.restore(self)
-        return copy
+    def copy(self) -> Facts:
+        """Return a copy, to go back to."""
+        other = copy(self)
+        other._facts, other._held = dict(self._facts), list(self._held)
+        other._proven, other._failed = set(self._proven), set()
+        return other
 
-    def restore(self, other: Facts) -> None:
-        """Replace all facts by those of a copy."""
-        self._budget, self.samples = other._budget, other.samples
-        self._facts, self._held = list(other._facts), list(other._held)
-        self._known, self._proven = dict(other._known), dict(other._proven)
-        self._failed, self._version = {}, other._version + 1
-        self._lone = set(other._lone)
-        self._least = {atom: list(lows) for atom, lows in other._least.items()}
-        self._constants = list(other._constants)
-        self._by_atom = {atom: list(terms) for atom, terms in other._by_atom.items()}
-
-    def forget(self, count: int) -> None:
-        """Keep the first `count` facts."""
-        if count == len(self._facts):
-            return
-        while len(self._facts) > count:
-            self._remove_last()
-        del self._held[count:]
-        self._proven = {p: at for p, at in self._proven.items() if at <= count}
-        self._failed.clear()
-        self._version += 1
-
-    def _remove_last(self) -> None:
-        fact = self._facts.pop()
-        del self._known[fact]
-        for product in fact.terms:
-            for atom in set(product):
-                self._by_atom[atom].pop()
-        low = -fact.terms.get((), 0)
-        lone = (fact + low).lone_atom
-        if lone is not None and lone.nonnegative and low > 0:
-            self._lone.discard(fact)
-            self._least[lone].pop()
-            if not self._least[lone]:
-                del self._least[lone]
-        if low:
-            self._constants.pop()
+    def emptied(self) -> Facts:
+        """Return no facts, with the same budget and samples."""
+        other = copy(self)
+        other._facts, other._held, other._proven, other._failed = {}, [], set(), set()
+        return other
 
     def nonnegative(self, p: Polynomial) -> bool:
         """Tell whether `p` is provably 0 or more."""
@@ -306,16 +225,16 @@ class Facts:
             return p.constant >= 0
         if p.nonnegative:
             return True
-        if _tightened(p) in self._known or _tightened(p - 1) in self._known:
+        if _tightened(p) in self._facts or _tightened(p - 1) in self._facts:
             return True
         p = _tightened(_without_common_factor(p))
-        if p in self._known or p in self._proven or is_far(p):
+        if p in self._facts or p in self._proven or is_far(p):
             return True
-        if self._failed.get(p) == self._version:
+        if p in self._failed:
             return False
         values = self.samples.evaluate(p)
         if values is not None and (self._samples_that_hold() & (values < 0)).any():
-            self._failed[p] = self._version
+            self._failed.add(p)
             return False
         return self._search_from(p)
 
@@ -327,234 +246,163 @@ class Facts:
 
     def _samples_that_hold(self) -> npt.NDArray[np.bool_]:
         """Return at which samples all facts hold, as far as they can be evaluated."""
-        while len(self._held) < len(self._facts):
-            values = self.samples.evaluate(self._facts[len(self._held)])
+        for fact in list(self._facts)[len(self._held) :]:
+            values = self.samples.evaluate(fact)
             holds = np.zeros(1, bool) if values is None else values >= 0
             self._held.append(self._held[-1] & holds if self._held else holds)
         return self._held[-1] if self._held else np.ones(1, bool)
 
     def _search_from(self, p: Polynomial) -> bool:
-        found = self._is_trivial(p)
-        if not found:
-            related = related_facts(p, self._facts)
-            self._budget.spend(1 + len(related))
-            found = follows_from(p, related)
-        if not found:
-            degree = max((len(m) for q in (p, *related) for m in q.terms), default=0)
-            steps = _MAX_STEPS if degree > 1 else _MAX_ROUNDED
-            found = (degree > 1 and self._at_bounds(p)) or (
-                self._search_sum(p, steps) or self._without_quotients(p, steps)
-            )
-        if found:
-            self._proven[p] = len(self._facts)
-            return True
-        self._failed[p] = self._version
-        return False
+        facts = _near(top_atoms(p), list(self._facts))
+        self._budget.spend(1 + len(facts))
+        found = (
+            _shifted(p, _limits(facts, 1)).nonnegative
+            or follows_from(p, facts)
+            or self._follows_by_products(p, facts)
+        )
+        (self._proven if found else self._failed).add(p)
+        return found
 
-    def _at_bounds(self, p: Polynomial) -> bool:
-        """Tell whether `p` is 0 or more where each index has the value that makes it least.
-
-        n*h*w - h*w*i - w*j - k - 1  is 0 at  i = n - 1, j = h - 1, k = w - 1.
-        """
-        for _ in range(_MAX_BOUNDS):
-            self._budget.spend()
-            if self._is_trivial(p):
-                return True
-            least = next(self._lower_bounds(p), None)
-            if least is None:
-                return False
-            p = _tightened(least)
-        return False
-
-    def _lower_bounds(self, p: Polynomial) -> Iterator[Polynomial]:
-        """Yield `p` with an index at a bound where it is no larger, those in large products first."""
-        sizes: dict[Atom, int] = {}
-        for product in p.terms:
-            for atom in product:
-                if isinstance(atom.key, Symbol) and isinstance(atom.key.kind, IndexKind):
-                    sizes[atom] = max(sizes.get(atom, 0), len(product))
-        for atom in sorted(sizes, key=lambda atom: (-sizes[atom], atom.serial)):
-            factor, rest = factor_of(p, atom)
-            if factor is None:
-                continue
-            if self._is_trivial(factor):
-                yield rest
-            elif self._is_trivial(-factor):
-                bounds = (
-                    fact + Polynomial({(atom,): 1})
-                    for _, (fact, product, f) in self._by_atom.get(atom, ())
-                    if product == (atom,) and f == -1
-                )
-                yield from (
-                    factor * bound + rest
-                    for bound in sorted(bounds, key=lambda bound: len(bound.terms))
-                    if atom not in top_atoms(bound)
-                )
-
-    def _without_quotients(self, p: Polynomial, steps: int) -> bool:
-        """Tell whether `p` is 0 or more by the bounds of its quotients, the outer ones first.
-
-        b * floor(a / b) is at most a, and at least a - b + 1.
-        """
-        for _ in range(_MAX_QUOTIENTS):
-            quotient = _outermost_quotient(p)
-            if quotient is None:
-                return False
-            a, divisor = quotient.operation.operands
-            b = divisor.constant
-            if b is None:
-                return False
-            terms = Polynomial.of(b - 1)
-            for product, factor in p.terms.items():
-                if quotient not in product:
-                    terms = terms + Polynomial({product: factor * b})
-                    continue
-                rest = list(product)
-                rest.remove(quotient)
-                if quotient in rest or not all(atom.nonnegative for atom in rest):
-                    return False
-                bound = a if factor < 0 else a - (b - 1)
-                terms = terms + bound * Polynomial({tuple(rest): factor})
-            p = _tightened(terms)
-            if self._search_sum(p, steps):
-                return True
-        return False
-
-    def _search_sum(self, start: Polynomial, steps: int) -> bool:
-        """Search for a sum of facts that is at most `start`, the most promising one first."""
-        if self._is_trivial(start):
-            return True
-        queue: list[tuple[int, int, int, Polynomial]] = [(0, 0, 0, start)]
-        seen = {start}
-        for number in range(1, steps):
-            self._budget.spend()
-            # The clock is slow.
-            if not queue or (number % 16 == 0 and self._budget.is_exhausted):
-                return False
-            _, _, depth, p = heapq.heappop(queue)
-            bad = _doubtful_terms(p)
-            # Sizes that are 1 or more may be outweighed in the end: indices first.
-            product, factor = min(bad, key=lambda t: (self._least.keys() >= set(t[0]), -len(t[0])))
-            for place, (scale, rest) in enumerate(self._cancel_term(p, product, factor)):
-                self._budget.spend(1 + len(rest.terms) // _TERMS_A_STEP)
-                rest = _tightened(rest)
-                if rest in seen:
-                    continue
-                if self._is_trivial(rest):
-                    return True
-                seen.add(rest)
-                weight = depth + 1 + 2 * scale + 2 * len(_doubtful_terms(rest)) + len(rest.terms)
-                heapq.heappush(queue, (weight, number * 1000 + place, depth + 1, rest))
-        return False
-
-    def _is_trivial(self, p: Polynomial) -> bool:
-        if p in self._known or p in self._proven or p - 1 in self._known:
-            return True
-        bad = _doubtful_terms(p)
-        return not bad or self._is_dominated(p, bad) or self._is_nonnegative_shifted(p)
-
-    def _is_nonnegative_shifted(self, p: Polynomial) -> bool:
-        """Tell whether `p` has no negative term as a polynomial of (size - least value).
-
-        (2*h - 1) * (3*w - 2) is (2*h' + 1) * (3*w' + 1) for h = h' + 1, w = w' + 1.
-        """
-        atoms = {atom for product in p.terms for atom in product}
-        if not all(atom.nonnegative for atom in atoms):
+    def _follows_by_products(self, p: Polynomial, facts: Sequence[Polynomial]) -> bool:
+        """Tell whether `p` follows from facts, bounds of quotients, and products of these."""
+        facts = [*facts, *_bounds_of_quotients([p, *facts])]
+        least = _limits(facts, 1)
+        if sum(2 ** len(m) for q in (p, *facts) for m in q.terms) > _MAX_SHIFTED:
             return False
-        least = {a: max(self._least[a]) for a in atoms if a in self._least}
-        # A product of n atoms becomes up to 2**n terms.
-        count = sum(2 ** len(product) for product in p.terms)
-        if not least or count > _MAX_SHIFTED:
-            return False
-        self._budget.spend(count // (4 * _TERMS_A_STEP))
-        terms: dict[_Product, int] = {}
-        for product, factor in p.terms.items():
-            shifted: dict[_Product, int] = {(): factor}
-            for atom in product:
-                low = least.get(atom, 0)
-                grown: dict[_Product, int] = {}
-                for m, f in shifted.items():
-                    key = tuple(sorted((*m, atom), key=lambda a: a.serial))
-                    grown[key] = grown.get(key, 0) + f
-                    if low:
-                        grown[m] = grown.get(m, 0) + f * low
-                shifted = grown
+        shifted = [_tightened(_shifted(fact, least)) for fact in facts]
+        greatest = {atom: -low for atom, low in _limits(shifted, -1).items()}
+        shifted += [cut for fact in shifted for cut in _cuts(fact, greatest)]
+        useful = [fact for fact in dict.fromkeys(shifted) if not fact.nonnegative]
+        for scale in (ONE, *_scales(p, facts, least)):
+            # p is an integer: p >= 0 if scale * p > -scale.
+            scaled = _shifted(p * scale + scale - 1, least)
+            products = _products(scaled, useful)
+            self._budget.spend(1 + len(products))
+            if scaled.nonnegative or follows_from(scaled, products):
+                return True
+            if self._budget.is_exhausted:
+                break
+        return False
+
+
+def _near(atoms: set[Atom], facts: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return the facts that share atoms with some, or with one of these facts; all for no atoms."""
+    near = [fact for fact in facts if not atoms or not atoms.isdisjoint(top_atoms(fact))]
+    wider = atoms.union(*map(top_atoms, near))
+    return near if wider == atoms or not atoms else _near(wider, facts)
+
+
+def _bounds_of_quotients(numbers: Iterable[Polynomial]) -> list[Polynomial]:
+    """Return what follows from the definitions of quotients by numbers: b*floor(a / b) <= a."""
+    bounds: dict[Polynomial, None] = {}
+    todo = list(numbers)
+    for p in todo:
+        for atom in top_atoms(p):
+            if atom.operation.operator == FLOOR:
+                (a, b), quotient = atom.operation.operands, Polynomial({(atom,): 1})
+                rest = a - b * quotient
+                if (b.constant or 0) > 0 and rest not in bounds:
+                    todo.append(a)
+                    bounds |= dict.fromkeys((rest, b - 1 - rest))
+    return list(bounds)
+
+
+def _limits(facts: Iterable[Polynomial], sign: int) -> dict[Atom, int]:
+    """Return the least values of atoms that are 0 or more; with the sign -1 those of their opposites."""
+    limits: dict[Atom, int] = {}
+    for fact in (fact for fact in facts if len(fact.terms) <= 2):
+        number = fact.terms.get((), 0)
+        atom = ((fact - number) * sign).lone_atom
+        if atom is not None and atom.nonnegative:
+            limits[atom] = max(-number, limits.get(atom, -number))
+    return limits
+
+
+def _times(product: Iterable[Atom], other: Iterable[Atom]) -> _Product:
+    return tuple(sorted((*product, *other), key=lambda atom: atom.serial))
+
+
+def _shifted(p: Polynomial, least: Mapping[Atom, int]) -> Polynomial:
+    """Return `p` as a polynomial of (size - least value): 2*h - 1 is 2*h' + 1 for h = h' + 1."""
+    # No sums of polynomials: what grows too large for them would be an atom, of shifted sizes.
+    terms: dict[_Product, int] = {}
+    for product, factor in p.terms.items():
+        shifted: dict[_Product, int] = {(): factor}
+        for atom in product:
+            grown = {_times(m, (atom,)): f for m, f in shifted.items()}
             for m, f in shifted.items():
-                terms[m] = terms.get(m, 0) + f
-        return all(f >= 0 for f in terms.values())
+                grown[m] = grown.get(m, 0) + f * least.get(atom, 0)
+            shifted = grown
+        for m, f in shifted.items():
+            terms[m] = terms.get(m, 0) + f
+    return Polynomial(terms)
 
-    def _is_dominated(self, p: Polynomial, bad: list[tuple[_Product, int]]) -> bool:
-        """Tell whether positive terms are at least the others: multiples by factors of 1 or more.
 
-        n*h*w >= n*h for w >= 1.
-        """
-        if any(factor > 0 for _, factor in bad):
-            return False
-        left = {m: f for m, f in p.terms.items() if f > 0}
-        for product, factor in sorted(bad, key=lambda term: -len(term[0])):
-            missing = -factor
-            for larger in sorted(left, key=len):
-                more, lacking = apart(larger, product)
-                if lacking or not self._least.keys() >= set(more):
-                    continue
-                used = min(missing, left[larger])
-                left[larger] -= used
-                missing -= used
-                if not missing:
-                    break
-            if missing:
-                return False
-        return True
+def _cuts(fact: Polynomial, greatest: Mapping[Atom, int]) -> Iterator[Polynomial]:
+    """Yield what a fact says of multiples of a number, if other terms are as large as they can be.
 
-    def _cancel_term(
-        self, p: Polynomial, product: _Product, factor: int
-    ) -> list[tuple[int, Polynomial]]:
-        """Return the rest of `p` after cancelling a term with each fact that has such a term.
+    5 - k - 2*i >= 0  with  k >= 0       is      i <= 2
+    """
+    for divisor in {abs(factor) for product, factor in fact.terms.items() if product} - {1}:
+        terms: dict[_Product, int] = {(): fact.terms.get((), 0)}
+        for product, factor in fact.terms.items():
+            if product and factor % divisor == 0:
+                terms[product] = factor
+            elif factor > 0 and len(product) == 1 and product[0] in greatest:
+                terms[()] += factor * greatest[product[0]]
+            elif product and (factor > 0 or not _is_sure(product)):
+                break
+        else:
+            yield _tightened(Polynomial(terms))
 
-        Each with the number of atoms that `p` was multiplied by before.
-        """
-        steps = []
-        for fact, other, its_factor in self._terms_with(p, product):
-            if (its_factor < 0) != (factor < 0):
+
+def _scales(
+    p: Polynomial, facts: Iterable[Polynomial], least: Mapping[Atom, int]
+) -> list[Polynomial]:
+    """Return sizes of 1 or more which `p` times has terms of facts that `p` lacks."""
+    found: dict[Atom, None] = {}
+    for fact, (product, factor) in itertools.product(facts, p.terms.items()):
+        for other, its_factor in fact.terms.items():
+            scale, lacking = apart(other, product)
+            if product and not lacking and len(scale) == 1 and its_factor * factor > 0:
+                found.update(dict.fromkeys(atom for atom in scale if least.get(atom, 0) > 0))
+    return [Polynomial({(atom,): 1}) for atom in list(found)[:_MAX_SCALES]]
+
+
+def _products(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return facts, and facts times atoms that cancel a term of `p`, or of such a product.
+
+    A fact without such a term, h - w - 1, is multiplied where that gives no new term to cancel.
+    """
+    products = dict.fromkeys(facts)
+    known = {product for q in (p, *facts) for product in q.terms}
+    wanted = dict.fromkeys(m for q in ((p,) if top_atoms(p) else facts) for m in _doubtful(q))
+    todo = list(wanted)
+    for product in todo:
+        for fact, (other, factor) in ((f, term) for f in facts for term in f.terms.items()):
+            times, lacking = apart(product, other)
+            if lacking or not _is_sure(times) or (factor > 0 and _is_sure(product)):
                 continue
-            times, scale = apart(product, other)
-            if len(scale) > 1 or not self._least.keys() >= set(scale):
+            found = Polynomial({_times(m, times): f for m, f in fact.terms.items()})
+            if not other and any(f > 0 and m not in known for m, f in found.terms.items()):
                 continue
-            if not all(a.nonnegative for a in times):
-                continue
-            if not other and product and not _fits_terms(p, fact, product):
-                continue  # its constant alone fits: rarely of use
-            common = math.gcd(factor, its_factor)
-            a, k = abs(its_factor) // common, abs(factor) // common
-            scaled = Polynomial({tuple(scale): a})
-            # p is an integer: p >= 0 if scaled * p > -scaled.
-            rest = p * scaled + scaled - 1 - fact * Polynomial({tuple(times): k})
-            steps.append((len(scale), rest))
-        return steps
-
-    def _terms_with(
-        self, p: Polynomial, product: _Product
-    ) -> Iterator[tuple[Polynomial, _Product, int]]:
-        """Yield the terms of facts that share an atom with a product, and the constants of facts."""
-        seen = set()
-        for atom in dict.fromkeys(product):
-            for number, term in self._by_atom.get(atom, ()):
-                if number not in seen:
-                    seen.add(number)
-                    yield term
-        for term in self._constants:
-            # See `_is_dominated` for facts of single sizes.
-            if p.constant is not None or len(term[0].terms) > 2 or term[0] not in self._lone:
-                yield term
+            products[found] = None
+            if len(products) > _MAX_PRODUCTS:
+                return list(products)
+            known.update(found.terms)
+            new = [m for m in _doubtful(-found) if m not in wanted]
+            wanted.update(dict.fromkeys(new))
+            todo += new
+    return list(products)
 
 
-def _outermost_quotient(p: Polynomial) -> Atom | None:
-    """Return a quotient of a polynomial that is not inside another one, the latest of them."""
-    quotients = {atom for atom in top_atoms(p) if atom.operation.operator == FLOOR}
-    for one in sorted(quotients, key=lambda atom: -atom.serial):
-        if not any(is_inside_of(one, Polynomial({(other,): 1})) for other in quotients):
-            return one
-    return None
+def _is_sure(product: Iterable[Atom]) -> bool:
+    return all(atom.nonnegative for atom in product)
+
+
+def _doubtful(p: Polynomial) -> list[_Product]:
+    """Return the products of atoms of the terms of a polynomial that may be negative."""
+    return [m for m, f in p.terms.items() if m and (f < 0 or not _is_sure(m))]
 
 
 def _without_common_factor(p: Polynomial) -> Polynomial:
@@ -566,21 +414,6 @@ def _without_common_factor(p: Polynomial) -> Polynomial:
     if not shared or len(p.terms) == 1:
         return p
     return Polynomial({tuple(apart(m, shared)[0]): f for m, f in p.terms.items()})
-
-
-def _fits_terms(p: Polynomial, fact: Polynomial, product: _Product) -> bool:
-    """Tell whether each positive term of a fact, times a product, is a positive term of `p`."""
-    for m, factor in fact.terms.items():
-        if factor > 0:
-            key = tuple(sorted((*m, *product), key=lambda atom: atom.serial))
-            if p.terms.get(key, 0) <= 0:
-                return False
-    return True
-
-
-def _doubtful_terms(p: Polynomial) -> list[tuple[_Product, int]]:
-    """Return the terms of a polynomial that may be negative."""
-    return [(m, f) for m, f in p.terms.items() if f < 0 or not all(a.nonnegative for a in m)]
 
 
 def _tightened(p: Polynomial) -> Polynomial:

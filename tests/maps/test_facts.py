@@ -78,27 +78,25 @@ def check(rng: Random) -> int:
         for atom in box.atoms:
             if atom.lone_atom.nonnegative and isinstance(atom.lone_atom.key, Symbol):
                 facts.samples.define(atom.lone_atom, 0)
-    added, counts, claims = [], [], 0
+    added, states, claims = [], [], 0
     for step in range(rng.randint(2, 8)):
-        if counts and rng.random() < 0.25:  # take some back
-            facts.forget(counts.pop())
-            added = [fact for fact in added if fact[0] < len(facts)]
+        if states and rng.random() < 0.25:  # take some back
+            facts, added = states.pop()
         else:
-            counts.append(len(facts))
+            states.append((facts.copy(), list(added)))
             new = box.facts if step == 0 else [polynomial(rng, box.atoms, 2)]
             for fact in new:
-                added.append((len(facts), fact))
+                added.append(fact)
                 facts.add(fact)
-        kept = [fact for _, fact in added]
-        inside = np.logical_and.reduce([box.holds(p) for p in [Polynomial.of(0), *kept]])
+        inside = np.logical_and.reduce([box.holds(p) for p in [Polynomial.of(0), *added]])
         for _ in range(4):
-            p = wanted(rng, box, kept)
+            p = wanted(rng, box, added)
             if facts.nonnegative(p):
                 claims += 1
-                assert (box.holds(p) | ~inside).all(), (p, kept)
+                assert (box.holds(p) | ~inside).all(), (p, added)
         if facts.contradictory():
             claims += 1
-            assert not inside.any(), kept
+            assert not inside.any(), added
     return claims
 
 
