@@ -24,7 +24,7 @@ from onnx_spatial.operators.spellings import (
     NodeFacts,
     op_types,
     read,
-    recognise,
+    recognize,
 )
 
 __all__ = ["OPS", "SpatialOp", "operators"]
@@ -74,7 +74,7 @@ class _Leftover(SpatialOp):
     standard: type[OpRun]
 
     def __new__(cls, node: Any, run_params: dict[str, Any], schema: Any = None) -> Any:
-        if recognise(node.op_type, node.domain, len(node.input)):
+        if recognize(node.op_type, node.domain, len(node.input)):
             return super().__new__(cls)
         return cls.standard(node, run_params, schema)
 

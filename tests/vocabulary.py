@@ -28,7 +28,7 @@ from onnx_spatial.operators.spellings import (
     InputFacts,
     NodeFacts,
     read,
-    recognise,
+    recognize,
 )
 from onnx_spatial.operators.spellings.call import BLOCKS as PYTHON_BLOCKS
 from onnx_spatial.operators.spellings.python_ops import DOMAIN as PYTHON_DOMAIN

@@ -40,7 +40,7 @@ from onnx_spatial.model.graph.strip import check_text, strip_weights
 from onnx_spatial.model.inference import constant_folding, functions, illegal_sizes, shape_inference
 from onnx_spatial.model.inference.constant_folding import Array, ConstantScope
 from onnx_spatial.model.traversal import Index, Place
-from onnx_spatial.operators.spellings import DOMAINS, LEFTOVER_INPUTS, NodeFacts, recognise
+from onnx_spatial.operators.spellings import DOMAINS, LEFTOVER_INPUTS, NodeFacts, recognize
 
 logger = logging.getLogger(__name__)
 
@@ -454,11 +454,11 @@ def find(
     local = {(f.domain, f.name) for f in index.model.functions}  # whose calls are no operators
     infos: list[OperatorInfo] = []
     for (domain, op_type), positions in index.kinds.items():
-        if (domain, op_type) in local or not recognise(op_type, domain, LEFTOVER_INPUTS):
+        if (domain, op_type) in local or not recognize(op_type, domain, LEFTOVER_INPUTS):
             continue
         for position in positions:
             place, node = index.place(position), index.nodes[position]
-            if recognise(op_type, domain, len(node.input)):
+            if recognize(op_type, domain, len(node.input)):
                 facts = NodeFacts(op_type, domain, (), attributes(node))
                 opset = opset_of(index.model, place)
                 infos.append(OperatorInfo(position, place, node, opset, domain in accepted, facts))

@@ -1,4 +1,4 @@
-"""Find the operators of a model that onnxruntime does not have, and say what helps."""
+"""Find the operators that neither ONNX, onnxruntime nor the model defines, and say what helps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.operators.spellings import python_ops, recognise
+from onnx_spatial.operators.spellings import python_ops, recognize
 
 #: Domain of the operators that tf2onnx copies without converting them.
 _TENSORFLOW = "ai.onnx.converters.tensorflow"
@@ -17,7 +17,7 @@ _TENSORFLOW = "ai.onnx.converters.tensorflow"
 
 @dataclass(frozen=True)
 class UnknownOperator:
-    """An operator that onnxruntime lacks.
+    """An operator that nothing defines.
 
     Attributes:
         domain, op_type: as in the file.
@@ -53,19 +53,24 @@ def unknown_operators(
     functions = {(f.domain, f.name) for f in index.model.functions}
     return [
         UnknownOperator(
-            *key,
-            traversal.label(index.nodes[each[0]]),
-            len(each),
-            _advice_on(*key, spatial=key in spatial),
+            domain,
+            op_type,
+            node=traversal.label(index.nodes[positions[0]]),
+            nodes=len(positions),
+            advice=_advice_on(domain, op_type, spatial=(domain, op_type) in spatial),
         )
-        for key, each in index.kinds.items()
-        if key not in functions and key[0] != python_ops.DOMAIN and not is_known(*key)
+        for (domain, op_type), positions in index.kinds.items()
+        if (domain, op_type) not in functions
+        and domain != python_ops.DOMAIN
+        and not is_known(domain, op_type)
     ]
 
 
 def is_known(domain: str, op_type: str) -> bool:
     """Tell whether ONNX or onnxruntime defines an operator."""
-    if recognise(op_type, domain, 1):  # programs may register schemas of the spatial operators
+    # Programs may register schemas of the spatial operators. With one input, SpaceToDepth and
+    # DepthToSpace are ONNX's own.
+    if recognize(op_type, domain, number_of_inputs=1):
         return False
     domain = op_traits.canonical_domain(domain)
     known = _onnxruntime_operators()

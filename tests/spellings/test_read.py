@@ -19,7 +19,7 @@ from vocabulary import (
     ReorgYolo,
     SpaceToBatch,
     read,
-    recognise,
+    recognize,
 )
 
 from onnx_spatial import OperatorError
@@ -216,8 +216,8 @@ def test_a_broken_rule_is_told_in_the_words_of_the_file(made, rule):
         *((op, "", 3, False) for op in ("Conv", "SpaceToBatchNd", "ExtractGlimpse", "Im2Col")),
     ],
 )  # fmt: skip
-def test_the_operators_are_recognised_and_nothing_else(op_type, domain, inputs, is_ours):
-    assert bool(recognise(op_type, domain, inputs)) == is_ours
+def test_the_operators_are_recognized_and_nothing_else(op_type, domain, inputs, is_ours):
+    assert bool(recognize(op_type, domain, inputs)) == is_ours
 
 
 def test_a_domain_of_the_users_own_can_be_named_and_one_that_the_file_forgot_is_known():

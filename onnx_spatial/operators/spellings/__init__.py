@@ -1,6 +1,6 @@
 """Read the operators from nodes in all spellings: one module per origin, and a registry.
 
-`recognise` tells by its name whether a node is one of the operators; `read` turns it into a `Call`, or
+`recognize` tells by its name whether a node is one of the operators; `read` turns it into a `Call`, or
 raises an `OperatorError` with the rule that it breaks. A new spelling is one function in the module of
 its origin, and its line in `_BLOCK_READERS` or `_FIXED_READERS`.
 """
@@ -95,7 +95,7 @@ def op_types(domain: str) -> frozenset[str]:
     return OP_TYPES if domain in chain_ops.REARRANGE_DOMAINS else OP_TYPES - {Rearrange.name}
 
 
-def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
+def recognize(op_type: str, domain: str, number_of_inputs: int) -> bool:
     """Tell whether a node has the name of one of the operators, in any domain."""
     if op_type in op_types(domain):
         return True
@@ -107,7 +107,7 @@ def recognise(op_type: str, domain: str, number_of_inputs: int) -> bool:
 
 
 def read(node: NodeFacts) -> Call:
-    """Return the call of a recognised node, checked against the known facts about its inputs.
+    """Return the call of a recognized node, checked against the known facts about its inputs.
 
     Raises:
         OperatorError: the node breaks a rule of its spelling or of the operator.
@@ -177,5 +177,5 @@ __all__ = [
     "NodeFacts",
     "Vector",
     "read",
-    "recognise",
+    "recognize",
 ]

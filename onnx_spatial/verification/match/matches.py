@@ -27,7 +27,7 @@ from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import marks
 from onnx_spatial.model.inference import shape_inference
-from onnx_spatial.operators.spellings import recognise
+from onnx_spatial.operators.spellings import recognize
 from onnx_spatial.verification.match import foreign
 from onnx_spatial.verification.match.definitions import Definitions, Key
 from onnx_spatial.verification.match.graphs import (
@@ -406,7 +406,7 @@ def _redefined_functions(original: onnx.ModelProto, converted: onnx.ModelProto) 
         if (function.domain, function.name, function.overload) in known:
             continue
         # Programs may register schemas of the spatial operators with onnx.
-        if recognise(function.name, function.domain, 1):
+        if recognize(function.name, function.domain, number_of_inputs=1):
             continue
         if onnx.defs.has(function.name, op_traits.canonical_domain(function.domain)):
             yield f"function {function.name!r} was added, which redefines a standard operator"

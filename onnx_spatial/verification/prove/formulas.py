@@ -47,7 +47,7 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io.source import Source
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators import Dim
-from onnx_spatial.operators.spellings import Vector, recognise
+from onnx_spatial.operators.spellings import Vector, recognize
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.match.definitions import Key, named_output
 from onnx_spatial.verification.match.graphs import Part, is_dense_constant
@@ -128,7 +128,7 @@ class Formulas:
 
         Names tell the nodes of a graph and of those inside of it apart, but not those of functions.
         """
-        if not recognise(node.op_type, node.domain, len(node.input)):
+        if not recognize(node.op_type, node.domain, len(node.input)):
             return None
         candidates = [
             info
