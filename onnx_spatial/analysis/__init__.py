@@ -3,23 +3,23 @@
 from onnx_spatial.analysis.find_operators import Analysis, GraphFacts, find
 from onnx_spatial.analysis.operator_info import (
     OperatorInfo,
-    attributes,
     dtype_name,
     element_type_named,
     input_facts,
-    join,
+    join_facts,
     opset_of,
+    read_attributes,
 )
 
 __all__ = [
     "Analysis",
     "GraphFacts",
     "OperatorInfo",
-    "attributes",
     "dtype_name",
     "element_type_named",
     "find",
     "input_facts",
-    "join",
+    "join_facts",
     "opset_of",
+    "read_attributes",
 ]

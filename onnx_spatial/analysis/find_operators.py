@@ -24,12 +24,12 @@ import onnx
 from onnx_spatial.analysis.operator_info import (
     CallSite,
     OperatorInfo,
-    attributes,
     input_facts,
     join_call_sites,
     join_shapes,
     opset_of,
     output_type,
+    read_attributes,
     with_own_names,
 )
 from onnx_spatial.maps.polynomial import Polynomial, one_of
@@ -427,7 +427,7 @@ class Analysis(Sequence[OperatorInfo]):
             if position in positions:
                 scope = scope_of[id(graph)]
                 inputs = (input_facts(scope.type(name)) if name else None for name in node.input)
-                facts = NodeFacts(node.op_type, node.domain, tuple(inputs), attributes(node))
+                facts = NodeFacts(node.op_type, node.domain, tuple(inputs), read_attributes(node))
                 found[position] = with_own_names(facts, symbols)
         return found
 
@@ -459,7 +459,7 @@ def find(
         for position in positions:
             place, node = index.place(position), index.nodes[position]
             if recognize(op_type, domain, len(node.input)):
-                facts = NodeFacts(op_type, domain, (), attributes(node))
+                facts = NodeFacts(op_type, domain, (), read_attributes(node))
                 opset = opset_of(index.model, place)
                 infos.append(OperatorInfo(position, place, node, opset, domain in accepted, facts))
     infos.sort(key=attrgetter("index"))

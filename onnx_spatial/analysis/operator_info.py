@@ -20,13 +20,13 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Call, Conflict, InputFacts, NodeFacts, read
-from onnx_spatial.operators.spellings.call import ANY_INTEGER, AttributeValue
+from onnx_spatial.operators.spellings.call import ANY_INTEGER, AttributeValue, UnreadAttribute
 
 _KINDS = onnx.AttributeProto
 _READABLE = {_KINDS.INT, _KINDS.INTS, _KINDS.FLOAT, _KINDS.FLOATS, _KINDS.STRING}
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
+def read_attributes(node: onnx.NodeProto) -> dict[str, AttributeValue]:
     """Return attributes as Python values; a reference to a function's attribute is a `Conflict`."""
     return {a.name: _attribute_value(a) for a in node.attribute if a.name != shape_inference.NUMBER}
 
@@ -35,7 +35,7 @@ def _attribute_value(attribute: onnx.AttributeProto) -> AttributeValue:
     if attribute.ref_attr_name:
         return Conflict()
     if attribute.type not in _READABLE:
-        return object()
+        return UnreadAttribute()
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -45,9 +45,8 @@ def _attribute_value(attribute: onnx.AttributeProto) -> AttributeValue:
 def input_facts(known: onnx.TypeProto | None) -> InputFacts:
     """Return element type and shape of an input."""
     element_type = shape_inference.element_type(known)
-    if element_type is None:
-        return InputFacts(None, shape_inference.dims(known))
-    return InputFacts(dtype_name(element_type), shape_inference.dims(known))
+    dtype = None if element_type is None else dtype_name(element_type)
+    return InputFacts(dtype, shape_inference.dims(known))
 
 
 @cache
@@ -68,7 +67,7 @@ def element_type_named(dtype: str) -> int | None:
     return next((int(t) for t in types if t and dtype_name(t) == dtype), None)
 
 
-def join(each: Sequence[NodeFacts]) -> NodeFacts:
+def join_facts(each: Sequence[NodeFacts]) -> NodeFacts:
     """Join the facts of one node at several call sites."""
     if len(each) == 1:
         return each[0]
@@ -80,30 +79,29 @@ def join(each: Sequence[NodeFacts]) -> NodeFacts:
 
 
 def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
-    names = dict.fromkeys(name for facts in each for name in facts.attributes)
-    values = {name: [facts.attributes.get(name) for facts in each] for name in names}
-    return {
-        n: Conflict() if v[0] is None or v != v[:1] * len(v) else v[0] for n, v in values.items()
-    }
+    joined: dict[str, AttributeValue] = {}
+    for name in dict.fromkeys(name for facts in each for name in facts.attributes):
+        first, *others = (facts.attributes.get(name) for facts in each)
+        joined[name] = Conflict() if first is None or others.count(first) < len(others) else first
+    return joined
 
 
 def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
     """Join the facts of one input; None if the input is missing at every call site."""
-    known = [f for f in each if f is not None]
-    if not known:
+    given = [facts for facts in each if facts is not None]
+    if not given:
         return None
-    first = known[0]
-    if len(known) == 1:
+    first, *others = given
+    if not others:
         return first
-    dtype = first.dtype if all(f.dtype == first.dtype for f in known) else None
-    shape = first.shape
-    for other in known[1:]:
+    dtype = first.dtype if all(other.dtype == first.dtype for other in others) else None
+    shape, value = first.shape, first.value
+    for other in others:
         shape = join_shapes(shape, other.shape)
-    value = first.value
-    if value is not None and not all(
-        f.value is not None and np.array_equal(f.value, value) for f in known[1:]
-    ):
-        value = None
+        if value is not None and not (
+            other.value is not None and np.array_equal(other.value, value)
+        ):
+            value = None
     return InputFacts(dtype, shape, value)
 
 
@@ -200,7 +198,7 @@ class CallSite:
                 fact = InputFacts.of(value)
             inputs.append(fact)
         base = self.info.facts
-        return replace(base, inputs=tuple(inputs), attributes=attributes(self.node))
+        return replace(base, inputs=tuple(inputs), attributes=read_attributes(self.node))
 
     def _known_value(self, name: str) -> constant_folding.Array | None:
         return None if self.scope is None else self.scope.value(name)
@@ -209,7 +207,7 @@ class CallSite:
         """Return the number of parameters whose values are known."""
         return sum(self._known_value(name) is not None for name in self.node.input[1:] if name)
 
-    def check(self) -> None:
+    def check_inputs(self) -> None:
         """Check that the data is a tensor and that stored parameters can be read.
 
         Raises:
@@ -274,12 +272,12 @@ def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx
 def join_call_sites(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[str]) -> None:
     """Join all call sites into `info`, with the first rule that one of them breaks."""
     each = [with_own_names(o.facts(), symbols) for o in call_sites] or [info.facts]
-    info.facts = join(each)
+    info.facts = join_facts(each)
     info.element_types = frozenset(t for o in call_sites for t in o.element_types())
     try:
-        _check_node(info.node)
+        _check_output_and_attributes(info.node)
         for call_site in call_sites:
-            call_site.check()
+            call_site.check_inputs()
         for facts in each if len(each) > 1 else ():
             read(facts)
         info.call = read(info.facts)
@@ -310,7 +308,7 @@ def with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
     return replace(facts, inputs=tuple(inputs))
 
 
-def _check_node(node: onnx.NodeProto) -> None:
+def _check_output_and_attributes(node: onnx.NodeProto) -> None:
     if not node.output or not node.output[0]:
         raise OperatorError("the node has no output")
     names = [a.name for a in node.attribute]

@@ -258,7 +258,7 @@ def _share_bodies(calls: Sequence[_FunctionCall], options: ConvertOptions) -> No
 def _join_bodies(calls: Sequence[_FunctionCall], options: ConvertOptions) -> _Body | None:
     """Return a body for all calls, which reads by reference what differs; None if there is none."""
     first = calls[0]
-    facts = analysis.join([call.info.facts for call in calls])
+    facts = analysis.join_facts([call.info.facts for call in calls])
     differing = [n for n, value in facts.attributes.items() if isinstance(value, Conflict)]
     if differing and (first.opset < REFERENCE_OPSET or set(differing) - first.call.referable):
         return None

@@ -28,7 +28,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
-from onnx_spatial.analysis import attributes
+from onnx_spatial.analysis import read_attributes
 from onnx_spatial.errors import Code, OperatorError, SpatialError
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph import new_nodes
@@ -267,7 +267,7 @@ def _output_shape(node: onnx.NodeProto, known: NodeFacts) -> tuple[Dim, ...] | N
     steps = strides if isinstance(strides, tuple) else (1,) * len(data.shape)
     channels = filters.shape[0] if filters is not None and filters.shape else None
     windows = (
-        size if step == 1 else -(-size // step) if isinstance(size, int) else None
+        size if step == 1 else int(-(-size // step)) if isinstance(size, int) else None
         for size, step in zip(data.shape[2:], steps, strict=False)
     )
     return (data.shape[0], channels, *windows)
@@ -296,7 +296,7 @@ def insert_barriers(index: Index, original: Index, opset: int) -> Index:
         if (place, node.output[0]) in before:
             continue
         emit, value = Emitter(opset), ir.Value(name=node.input[0])
-        kernel = attributes(node).get("kernel_shape")
+        kernel = read_attributes(node).get("kernel_shape")
         if isinstance(kernel, tuple):
             sizes = emit.ints([0] * (2 + len(kernel)), "same_sizes")
         else:  # an attribute of a function, which each call gives
@@ -348,7 +348,7 @@ def _is_padded(
             return False
         elif node.op_type == "Pad":
             fill = scope.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-            return not (attributes(node).get("value", 0.0) if fill is None else fill.any())
+            return not (read_attributes(node).get("value", 0.0) if fill is None else fill.any())
         elif node.op_type in _PASSED and node.input:
             name = node.input[0]
         else:

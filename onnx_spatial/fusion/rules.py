@@ -22,7 +22,7 @@ from functools import cached_property
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.analysis import OperatorInfo, attributes
+from onnx_spatial.analysis import OperatorInfo, read_attributes
 from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.maps.elements import Array
 from onnx_spatial.maps.polynomial import Polynomial
@@ -133,7 +133,7 @@ class Matcher:
         """Return the attributes of a node as Python values."""
         message = self.message(node)
         if message is not None:
-            known = attributes(message)
+            known = read_attributes(message)
         else:
             known = {
                 name: _plain_attribute(attribute) for name, attribute in node.attributes.items()
@@ -308,7 +308,7 @@ class GraphView:
             known = self.scope.producer(message.output[0])
             if known is not None and known.op_type == message.op_type:
                 message = known
-        return attributes(message)
+        return read_attributes(message)
 
     def element_types(self, name: str) -> frozenset[int]:
         """Return the ONNX element type of a value; empty if it is unknown."""

@@ -60,7 +60,13 @@ class Conflict:
     """An attribute whose value differs between the calls of the function that holds the node."""
 
 
-AttributeValue = int | float | str | tuple[int, ...] | tuple[float, ...] | Conflict | object
+class UnreadAttribute:
+    """An attribute of a type that no spelling has, such as a tensor or a graph."""
+
+
+AttributeValue = (
+    int | float | str | tuple[int, ...] | tuple[float, ...] | Conflict | UnreadAttribute
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class NodeFacts:
                 f"attribute {name} must have {allowed} entries, not {len(value)}",
                 code=Code.ATTRIBUTE,
             )
-        return value
+        return tuple(map(int, value))
 
     def string(self, name: str) -> str:
         """Return a required STRING attribute."""
