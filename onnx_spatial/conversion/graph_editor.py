@@ -29,9 +29,10 @@ from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import MatchedOp, Matcher
 from onnx_spatial.fusion.dilated_conv import RegionEdit
+from onnx_spatial.fusion.fold_bias import fold_biases
 from onnx_spatial.fusion.layout import LayoutGraph
-from onnx_spatial.fusion.push_layouts import with_bias, with_fewer_changes
-from onnx_spatial.fusion.rules import GraphView
+from onnx_spatial.fusion.push_layouts import with_fewer_changes
+from onnx_spatial.fusion.views import GraphView
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import new_nodes, patch_proto
@@ -215,7 +216,7 @@ class GraphEditor:
         """Fold Adds into the biases of convolutions next to the fused nodes and those that moved."""
         layouts = self._read_layouts()
         if layouts is not None:
-            for edit in list(with_bias(layouts, self.fused | self._moved)):
+            for edit in list(fold_biases(layouts, self.fused | self._moved)):
                 self.apply(edit)
 
     def _read_layouts(self) -> LayoutGraph | None:

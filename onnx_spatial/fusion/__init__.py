@@ -18,16 +18,17 @@ read; `conversion` edits the graph.
 `layout` knows for both which axes an operator looks along, and which layout a Transpose makes.
 
 Regions between SpaceToBatch and BatchToSpace come first, a graph at a time, and then the changes of
-layout next to them (`push_layouts`). Then the rules in `RULES` are applied to each operator that is
-left, in the order of the file: the first rewrite is taken, reasons are reported in
-`OperatorReport.declined`, and an operator without a rewrite is lowered on its own.
+layout and the biases next to them (`push_layouts`, `fold_bias`). Then the rules in `RULES` are applied
+to each operator that is left, in the order of the file: the first rewrite is taken, reasons are reported
+in `OperatorReport.declined`, and an operator without a rewrite is lowered on its own.
 
 Whatever a rule writes must be exact, bit for bit, at every size that the original runs with; only
 convolutions may sum up in another order.
 """
 
 from onnx_spatial.fusion import neighbours, strided_conv
-from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
+from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, Rule, Writer
+from onnx_spatial.fusion.views import MatchedOp, Matcher
 
 #: Every rule, in the order in which they are applied to an operator.
 RULES: tuple[Rule, ...] = (

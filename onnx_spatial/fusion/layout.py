@@ -33,7 +33,8 @@ from itertools import dropwhile
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.fusion.rules import GraphView, NodeView, Reason
+from onnx_spatial.fusion.rules import Reason
+from onnx_spatial.fusion.views import GraphView, NodeView
 from onnx_spatial.maps.elements import Array
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.new_nodes import Draft

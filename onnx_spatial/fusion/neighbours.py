@@ -25,7 +25,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, blame
+from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, blame
+from onnx_spatial.fusion.views import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request, are_open, transpose_cost
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
 from onnx_spatial.model import traversal
@@ -158,7 +159,7 @@ def _front_transpose(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reas
         return _Transposes((), perm, 0.0, node.inputs[0])
     dims = [sizes[perm.index(axis)] for axis in range(len(perm))]
     cost = transpose_cost(dims, perm, subject.request.itemsize)
-    if perm == _TO_CHANNELS_LAST and matcher.follows_convolution(node):
+    if perm == _TO_CHANNELS_LAST and matcher.follows_window(node):
         cost = 0.0
     return _Transposes((node,), perm, cost, node.inputs[0])
 
@@ -184,7 +185,7 @@ def _transpose_behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Rea
         return f"{where} not all Transposes of the output are in the graph of the operator"
     costs = [
         0.0
-        if perm == _TO_CHANNELS_FIRST and matcher.leads_to_convolution(n)
+        if perm == _TO_CHANNELS_FIRST and matcher.leads_to_window(n)
         else transpose_cost(shape, perm, subject.request.itemsize)
         for n, _ in transposes
     ]

@@ -7,17 +7,15 @@
 Converters change the layout around every spatial operator and every convolution of signals. Without the
 spatial operators these changes meet, with only operators between them that do the same in any layout.
 
-1. Layouts are chosen greedily, on labels, before any node is drafted. A node that commutes with changes
-   of layout may have a label: the layout of its outputs. The cost of a value are the nodes that make all
-   layouts of it that are read. A *push* starts at a value and one of its layouts: all that commute and
-   make or read the value do so in this layout, then those next to them, and so on, also while it gets a
-   little worse. The labels are kept as far as they were best, if there are fewer changes of layout or
-   Transposes. Only values near fused nodes are looked at, so the work follows the operators, not the
-   model.
-2. When no push pays, all labels are written at once. The forms of a value are dropped, and each layout
+1. Moves are chosen greedily, before any node is drafted. A node that commutes with changes of layout may
+   have a `Move`: the layout of its outputs. The cost of a value are the nodes that make all layouts of
+   it that are read. A *push* starts at a value and one of its layouts: all that commute and make or read
+   the value move to this layout, then those next to them, and so on, also while it gets a little worse.
+   The moves are kept as far as they were best, if there are fewer changes of layout or Transposes. Only
+   values near fused nodes are looked at, so the work follows the operators, not the model.
+2. When no push pays, all moves are written at once. The forms of a value are dropped, and each layout
    is made where it is first read, in the way that was counted. Values that others need by name keep it;
    readers of doubles are copied.
-3. An Add of a constant for each channel becomes the bias of the Conv in front, across layouts.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.fusion.layout import (
@@ -42,24 +39,28 @@ from onnx_spatial.fusion.layout import (
     ways_to_make,
     write_change,
 )
-from onnx_spatial.maps.elements import Array
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import marks
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 from onnx_spatial.model.op_traits import Trait
 
-# 1. Labels
+# 1. Moves
 
 #: Nodes that there may be more than at best before a push ends: 4 get it through a gate.
 _PATIENCE_NODES = 4
-#: Nodes that a push labels without a gain.
+#: Nodes that a push moves without a gain.
 _MAX_PUSHED_NODES = 256
 #: Nodes between a fused node and the changes of layout that are looked for around it: exporters write
 #: them next to a convolution, or behind an activation or a gate of up to eight nodes.
 _NEAR_NODES = 16
 
-#: A node that reads a value, None for the value's name, and the index of the input.
-Use = tuple[ir.Value, ir.Node | None, int]
+
+class Use(NamedTuple):
+    """A place where a value is read."""
+
+    value: ir.Value
+    reader: ir.Node | None  # None where the value is used by its name
+    input: int  # its index among the inputs of the reader
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,13 @@ class Cost(NamedTuple):
     nodes: int = 0
     transposes: int = 0
 
-    def plus(self, other: Cost, times: int = 1) -> Cost:
-        """Return the sum, or the difference."""
-        return Cost(self.nodes + times * other.nodes, self.transposes + times * other.transposes)
+    def plus(self, other: Cost) -> Cost:
+        """Return the sum."""
+        return Cost(self.nodes + other.nodes, self.transposes + other.transposes)
+
+    def minus(self, other: Cost) -> Cost:
+        """Return the difference."""
+        return Cost(self.nodes - other.nodes, self.transposes - other.transposes)
 
     @property
     def is_gain(self) -> bool:
@@ -92,7 +97,7 @@ class Cost(NamedTuple):
 
 
 class Plan:
-    """Labels for the nodes of one graph.
+    """Moves of the nodes of one graph.
 
     Args:
         graph: the graph.
@@ -109,7 +114,7 @@ class Plan:
         self._nodes_of_axes = int(not initializers and graph.opset >= 13)
         self._data: dict[ir.Node, dict[int, bool]] = {}
         self._uses: dict[ir.Value, list[Use]] = {}
-        self._costs: dict[ir.Value, Cost] = {}
+        self._settled: dict[ir.Value, tuple[list[ir.Value], Cost]] = {}
 
     # What is needed of a value
 
@@ -118,8 +123,8 @@ class Plan:
         move = self.moves.get(value.producer())
         return Layout.identity(self.graph.rank(value) or 0) if move is None else move.layout
 
-    def content(self, value: ir.Value) -> Layout:
-        """Return what a value is of that which is computed."""
+    def form_of(self, value: ir.Value) -> Layout:
+        """Return the layout of a value, seen from its root as the plan computes that."""
         forms = self.graph.forms(value)
         return self.layout(forms.root).inverse.then(forms.layouts[value])
 
@@ -127,9 +132,9 @@ class Plan:
         """List who reads a value in any layout."""
         if forms.root not in self._uses:
             inner = {(node, 0) for node in forms.nodes}
-            names = [(value, None, 0) for value in forms.layouts if self.graph.is_named(value)]
+            names = [Use(value, None, 0) for value in forms.layouts if self.graph.is_named(value)]
             self._uses[forms.root] = names + [
-                (value, *use)
+                Use(value, *use)
                 for value in forms.layouts
                 for use in self.graph.matcher.readers(value)
                 if use not in inner
@@ -142,8 +147,8 @@ class Plan:
         for value, node, index in self.uses(forms):
             move = self.moves.get(node)
             if node is not None and move is not None and index in move.adapted.inputs:
-                content = self.content(value).then(move.adapted.inputs[index])
-                first[content] = min(first.get(content, math.inf), self.graph.order[node])
+                form = self.form_of(value).then(move.adapted.inputs[index])
+                first[form] = min(first.get(form, math.inf), self.graph.order[node])
         return first
 
     def needed_forms(self, forms: Forms) -> dict[ir.Value, list[ir.Node | None]]:
@@ -172,25 +177,35 @@ class Plan:
 
     def kept_forms(self, forms: Forms) -> list[ir.Value]:
         """Return the forms that stay as they are; [] if they are made anew."""
-        return self._settle_cost(forms)[0]
+        return self._settle(forms)[0]
 
     def cost(self, forms: Forms) -> Cost:
         """Return the cost of a value."""
-        if forms.root not in self._costs:
-            self._costs[forms.root] = self._settle_cost(forms)[1]
-        return self._costs[forms.root]
+        return self._settle(forms)[1]
 
-    def _settle_cost(self, forms: Forms) -> tuple[list[ir.Value], Cost]:
+    def _settle(self, forms: Forms) -> tuple[list[ir.Value], Cost]:
+        """Return what `kept_forms` and `cost` do, from the cache if no node next to the value moved."""
+        if forms.root not in self._settled:
+            self._settled[forms.root] = self._choose_forms(forms)
+        return self._settled[forms.root]
+
+    def _choose_forms(self, forms: Forms) -> tuple[list[ir.Value], Cost]:
+        """Choose between the forms as they are and new ones; return those that stay, and the cost.
+
+        All are made anew if the root is written in another layout. Else those that are needed stay if
+        they cost no more than new ones, and give moved nodes, in time, all that these ask for.
+        """
         is_moved = forms.root.producer() in self.moves
-        if not (is_moved or forms.nodes or any(n in self.moves for _, n, _ in self.uses(forms))):
+        if not (is_moved or forms.nodes or any(u.reader in self.moves for u in self.uses(forms))):
             return [forms.root], Cost()  # most values of a large model
         needed, asked = self.needed_forms(forms), self.asked_forms(forms)
-        contents = {value: self.content(value) for value in needed}
-        names = [contents[value] for value, readers in needed.items() if self.must_stay(readers)]
+        form_of = {value: self.form_of(value) for value in needed}
+        named = [form_of[value] for value, readers in needed.items() if self.must_stay(readers)]
         if not is_moved and forms.root not in needed:
-            names.append(self.content(forms.root))
-        identities = Cost(len(names) - len(set(names)))
-        every = frozenset({*contents.values(), *asked})
+            named.append(self.form_of(forms.root))
+        # Names beyond the first of one form are given by an Identity.
+        identities = Cost(len(named) - len(set(named)))
+        every = frozenset({*form_of.values(), *asked})
         ways = ways_to_make(every, len(self.layout(forms.root).axes))
         steps = (op_type for _, step in ways.values() for op_type, _ in step.steps)
         anew = self._weigh_steps(steps).plus(identities)
@@ -201,7 +216,7 @@ class Plan:
         old = self._weigh_steps(node.op_type for node in producers if node is not None)
         # A form serves only readers behind it.
         place = {forms.layouts[value]: self.graph.place_of(value) for value in reversed(kept)}
-        in_time = all(place.get(content, math.inf) < first for content, first in asked.items())
+        in_time = all(place.get(form, math.inf) < first for form, first in asked.items())
         return (kept, old) if in_time and old <= anew else ([], anew)
 
     def _weigh_steps(self, op_types: Iterable[str]) -> Cost:
@@ -219,17 +234,19 @@ class Plan:
             forms = self.graph.forms(next(iter(todo)))
             del todo[forms.root]
             base = self.layout(forms.root)
-            asked = [base.then(content) for content in self.asked_forms(forms)]
+            asked = [base.then(form) for form in self.asked_forms(forms)]
             for meeting in dict.fromkeys((base, *forms.layouts.values(), *asked)):
                 if moved := self._push_layout(forms, meeting):
                     around = (each for node in moved for each in self.about(node))
                     todo |= dict.fromkeys(f.root for f in (forms, *around) if self.cost(f).nodes)
                     break
+        self._settled.clear()  # pushes follow no costs of what moved nodes read as constants
 
     def _push_layout(self, start: Forms, meeting: Layout) -> list[ir.Node]:
         """Make and read a value in a layout, and what is next to it; return the nodes that moved."""
         before: dict[ir.Node, Move | None] = {}
-        total, best, length = Cost(), Cost(), 0
+        total, best = Cost(), Cost()
+        length = 0  # of `before` when the total was best
         todo = deque(self._next_nodes(start, meeting))
         while (
             todo
@@ -272,12 +289,12 @@ class Plan:
         about = self.about(node)
         total = Cost()
         for forms in about:
-            total = total.plus(self.cost(forms), -1)
+            total = total.minus(self.cost(forms))
         self.moves.pop(node, None)
         if move is not None:
             self.moves[node] = move
         for forms in about:
-            del self._costs[forms.root]
+            del self._settled[forms.root]
             total = total.plus(self.cost(forms))
         return total
 
@@ -328,7 +345,7 @@ def values_near(plan: Plan, fused: Collection[ir.Node]) -> list[Forms]:
     todo = deque((graph.forms(root), 0) for root in windows)
     while todo:
         forms, steps = todo.popleft()
-        readers = (node for _, node, _ in plan.uses(forms))
+        readers = (use.reader for use in plan.uses(forms))
         for node in (forms.root.producer(), *forms.nodes, *readers):
             if node is None or node not in graph.order or steps == _NEAR_NODES:
                 continue
@@ -378,7 +395,7 @@ class _Writer:
     """Writer of the edit.
 
     Args:
-        plan: the labels.
+        plan: the moves.
         anew: values whose forms are made anew, besides those that moved nodes read and make.
     """
 
@@ -414,7 +431,7 @@ class _Writer:
             self._available[forms.root] = {forms.layouts[v]: v for v in reversed(kept)}
             return []
         needed = self._plan.needed_forms(forms)
-        every = frozenset({*map(self._plan.content, needed), *self._plan.asked_forms(forms)})
+        every = frozenset({*map(self._plan.form_of, needed), *self._plan.asked_forms(forms)})
         self._ways[forms.root] = ways_to_make(every, len(self._plan.layout(forms.root).axes))
         available = self._available[forms.root] = {}
         if forms.root.producer() not in self._moved:
@@ -423,9 +440,9 @@ class _Writer:
         have = set(available)
         stays = {value: self._plan.must_stay(readers) for value, readers in needed.items()}
         for value in sorted(needed, key=lambda v: not stays[v]):
-            content, producer = self._plan.content(value), value.producer()
-            if stays[value] or content not in have:
-                have.add(content)
+            form, producer = self._plan.form_of(value), value.producer()
+            if stays[value] or form not in have:
+                have.add(form)
                 assert producer is not None
                 self._results.setdefault(producer, []).append(value)
             else:
@@ -444,7 +461,7 @@ class _Writer:
                 elif old.name:
                     draft.results[old] = new
         for value in self._results.get(node, ()):
-            draft.results[value] = self._get(value, self._plan.content(value), draft)
+            draft.results[value] = self._get(value, self._plan.form_of(value), draft)
         return draft
 
     def _copy_node(self, node: ir.Node, move: Move | None, draft: Draft) -> ir.Node:
@@ -456,9 +473,9 @@ class _Writer:
                 inputs[index] = draft.constant(move.adapted.constants[index], "constant")
             elif move is not None and index in move.adapted.inputs:
                 change = move.adapted.inputs[index]
-                inputs[index] = self._get(value, self._plan.content(value).then(change), draft)
+                inputs[index] = self._get(value, self._plan.form_of(value).then(change), draft)
             elif value in self._renamed:
-                inputs[index] = self._get(value, self._plan.content(value), draft)
+                inputs[index] = self._get(value, self._plan.form_of(value), draft)
         copy = self._graph.matcher.copy(node, inputs)
         if move is not None:
             for name, changed in move.adapted.attributes.items():
@@ -484,86 +501,12 @@ class _Writer:
         ):
             marks.mark_layout(copy, node.outputs[0].name or "", move.layout.axes)
 
-    def _get(self, value: ir.Value, content: Layout, draft: Draft) -> ir.Value:
+    def _get(self, value: ir.Value, form: Layout, draft: Draft) -> ir.Value:
         """Return a value in a layout, and draft the nodes that make it."""
         root = self._graph.forms(value).root
         available = self._available[root]
-        if content not in available:
-            base, step = self._ways[root][content]
+        if form not in available:
+            base, step = self._ways[root][form]
             source = self._get(value, base, draft)
-            available[content] = write_change(step, source, draft, self._graph.opset)
-        return available[content]
-
-
-# 3. Biases
-
-
-def with_bias(graph: LayoutGraph, fused: Collection[ir.Node]) -> Iterator[GraphEdit]:
-    """Yield edits that fold an Add into a Conv, one of which fusion has written.
-
-    The edits do not depend on each other.
-    """
-    for conv in graph.order:
-        if conv.op_type != "Conv" or not op_traits.is_standard(conv):
-            continue
-        if any(value is not None for value in conv.inputs[2:]):
-            continue
-        forms = graph.forms(conv.outputs[0])
-        add = _only_reader(graph, forms)
-        if add is not None and (conv in fused or add in fused):
-            edit = _fold_bias(graph, conv, forms, add)
-            if edit is not None:
-                yield edit
-
-
-def _only_reader(graph: LayoutGraph, forms: Forms) -> ir.Node | None:
-    """Return the Add behind a value and its changes of layout, if each has one reader and no name."""
-    for value, node in zip(forms.layouts, (*forms.nodes, None), strict=True):
-        readers = graph.matcher.readers(value)
-        if graph.is_named(value) or len(readers) != 1 or value.is_graph_output():
-            return None
-        reader = readers[0][0]
-        if node is None:
-            is_add = reader.op_type == "Add" and op_traits.is_standard(reader)
-            return reader if is_add and reader in graph.order else None
-        if reader is not node:
-            return None
-    return None
-
-
-def _fold_bias(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) -> GraphEdit | None:
-    value = list(forms.layouts)[-1]
-    addend = add.inputs[1 - list(add.inputs).index(value)]
-    kernel = conv.inputs[1]
-    dims = None if kernel is None else graph.view.dims(kernel.name)
-    channels, known = dims[0].constant if dims else None, graph.view.known(addend)
-    if graph.opset < 7 or addend is None or channels is None or known is None:
-        return None
-    bias = _bias_elements(known, forms.layouts[value], channels)
-    if bias is None:
-        return None
-    draft = Draft(conv)
-    # A Constant node may stand behind the convolution.
-    stored = known.ndim == 1 and addend.producer() is None
-    operand = addend if stored and known.size == channels else draft.constant(bias, "bias")
-    copy = graph.matcher.copy(conv, [conv.inputs[0], kernel, operand])
-    draft.nodes, draft.successor = [copy], copy
-    drafts, result = [draft], copy.outputs[0]
-    for node in forms.nodes:
-        draft = Draft(node)
-        copy = graph.matcher.copy(node, [result, *node.inputs[1:]])
-        draft.nodes, draft.successor, result = [copy], copy, copy.outputs[0]
-        drafts.append(draft)
-    drafts[-1].results[add.outputs[0]] = result
-    return GraphEdit(drafts, [add])
-
-
-def _bias_elements(addend: Array, change: Layout, channels: int) -> Array | None:
-    """Return the elements of a constant that is the same for all elements of a channel."""
-    rank = len(change.axes)
-    if addend.dtype == object or addend.ndim > rank or 1 not in change.axes:
-        return None
-    wide = addend.reshape((1,) * (rank - addend.ndim) + addend.shape)
-    if wide.size not in (1, channels) or wide.shape[change.place(1)] != wide.size:
-        return None
-    return np.ascontiguousarray(np.broadcast_to(wide.reshape(-1), (channels,)))
+            available[form] = write_change(step, source, draft, self._graph.opset)
+        return available[form]

@@ -38,7 +38,8 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 from onnx_spatial.errors import ConversionError
-from onnx_spatial.fusion.rules import Lower, MatchedOp, Matcher, Reason, Rewrite, blame
+from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, blame
+from onnx_spatial.fusion.views import MatchedOp, Matcher
 from onnx_spatial.lowering import Emitter, Lowered, are_open, cost_model, transpose_cost
 from onnx_spatial.lowering.emitter import Part, Size, pad
 from onnx_spatial.operators import Dim, ExtractPatches

@@ -21,7 +21,8 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.dilated_conv.region import Regions, UnwritableError, find_regions
 from onnx_spatial.fusion.dilated_conv.write import RegionEdit, write_regions
-from onnx_spatial.fusion.rules import GraphView, Reason
+from onnx_spatial.fusion.rules import Reason
+from onnx_spatial.fusion.views import GraphView
 from onnx_spatial.model import traversal
 
 __all__ = ["RegionEdit", "Regions", "fuse_regions"]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.fusion.rules import GraphView, MatchedOp
+from onnx_spatial.fusion.views import GraphView, MatchedOp
 from onnx_spatial.lowering import Emitter
 from onnx_spatial.lowering.emitter import Size
 from onnx_spatial.maps.facts import Facts

@@ -31,7 +31,8 @@ from onnx import TensorProto
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.fusion.dilated_conv.amounts import ZERO, Amount, Bounds, Pairs, number
 from onnx_spatial.fusion.layout import CHANGES, NAMED, QUANTIZING, Layout, axes_of, change_of
-from onnx_spatial.fusion.rules import NodeView, Reason
+from onnx_spatial.fusion.rules import Reason
+from onnx_spatial.fusion.views import NodeView
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait

@@ -41,7 +41,8 @@ from onnx_spatial.fusion.dilated_conv.nodes import (
     padding_of,
     pads_with_zeros,
 )
-from onnx_spatial.fusion.rules import GraphView, MatchedOp, Matcher, NodeView, Reason
+from onnx_spatial.fusion.rules import Reason
+from onnx_spatial.fusion.views import GraphView, MatchedOp, Matcher, NodeView
 from onnx_spatial.lowering import are_open
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait

@@ -29,7 +29,7 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
 from onnx_spatial.fusion.dilated_conv.nodes import Blocked, Border, Commuted, Convolution, may_pad
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
 from onnx_spatial.fusion.layout import Layout, write_change
-from onnx_spatial.fusion.rules import GraphView, NodeView
+from onnx_spatial.fusion.views import GraphView, NodeView
 from onnx_spatial.lowering import Emitter, emitter
 from onnx_spatial.lowering.emitter import Size, Tensor
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit

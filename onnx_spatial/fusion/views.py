@@ -1,0 +1,415 @@
+"""What fusion rules see: the graphs as earlier edits left them.
+
+    MatchedOp    a spatial operator
+    Matcher      producers, readers, names and Transposes around a node, in all graphs
+    GraphView    what is known of the values of one graph, by the names of the original
+    NodeView     a node, and what is known of its inputs before the model runs
+
+Views only read. The graph is onnx_ir's. It has no types and attributes (`strip_types`), so attributes
+are read from the message of a node. New nodes have no message; the rules of `RULES` leave them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+import onnx_ir as ir
+
+from onnx_spatial.analysis import OperatorInfo, read_attributes
+from onnx_spatial.lowering import Request
+from onnx_spatial.maps.elements import Array
+from onnx_spatial.maps.polynomial import Polynomial
+from onnx_spatial.maps.sizes import SymbolicValues
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.new_nodes import copy_node
+from onnx_spatial.model.inference import constant_folding, shape_inference
+from onnx_spatial.operators.spellings import Conflict
+from onnx_spatial.operators.spellings.call import AttributeValue
+
+#: Operators with windows that onnxruntime runs on blocked channels.
+_WINDOWS = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"})
+#: Operators that onnxruntime fuses into these, or runs on blocked channels too.
+_ELEMENTWISE = frozenset(
+    {"Add", "BatchNormalization", "Clip", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"}
+)
+
+
+@dataclass(frozen=True)
+class MatchedOp:
+    """A spatial operator in the graph.
+
+    Attributes:
+        info: its analysis.
+        node: its node.
+        request: the request for its lowering.
+    """
+
+    info: OperatorInfo
+    node: ir.Node
+    request: Request
+
+    @property
+    def sizes(self) -> list[int]:
+        """The shape of the data, of known rank; unknown dims are guessed."""
+        shape = self.request.shape or ()
+        return [
+            d if isinstance(d, int) else self.request.typical(a)[0] for a, d in enumerate(shape)
+        ]
+
+
+class Matcher:
+    """View of the graphs of a model.
+
+    Args:
+        proto: the model before any edit.
+        messages: graph and message of each node of its onnx_ir form, in the order of `traversal.nodes`.
+        subjects: the spatial operators that may be rewritten.
+        sizes: infers the sizes in every graph, in the order of `traversal.graphs`.
+        outputs: names of values of the main graph that nodes without an onnx_ir form read.
+    """
+
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        messages: dict[ir.Node, tuple[traversal.GraphLike, onnx.NodeProto]],
+        subjects: Iterable[MatchedOp],
+        sizes: Callable[[], Iterable[SymbolicValues]],
+        outputs: Collection[str],
+    ) -> None:
+        self._messages = messages
+        self._by_output = {
+            (id(graph), name): node
+            for node, (graph, message) in self._messages.items()
+            for name in message.output
+            if name
+        }
+        self._order = {node: number for number, node in enumerate(self._messages)}
+        self._subjects = {subject.node: subject for subject in subjects}
+        self._adopted: dict[ir.Node, traversal.GraphLike] = {}
+        self._given: dict[ir.Node, Mapping[str, AttributeValue]] = {}
+        self._local = {(f.domain, f.name) for f in proto.functions}
+        self._training = _read_in_training(proto)
+        self._captured: dict[int, set[str]] = {}
+        self._outputs = {id(proto.graph): _outer_names(proto.graph).union(outputs)}
+        self._proto = proto
+        self._infer_sizes = sizes
+        self._sizes_of_graph: dict[int, SymbolicValues] | None = None
+
+    def subject(self, node: ir.Node) -> MatchedOp | None:
+        """Return the spatial operator of a node that is still in its graph; None for other nodes."""
+        return self._subjects.get(node) if node.graph is not None else None
+
+    def node_of(self, graph: traversal.GraphLike, message: onnx.NodeProto) -> ir.Node | None:
+        """Return the node of a message; None if it has no named output."""
+        nodes = (self.producer(graph, name) for name in message.output)
+        return next((node for node in nodes if node is not None), None)
+
+    def message(self, node: ir.Node) -> onnx.NodeProto | None:
+        """Return the message of a node; None for a new node."""
+        return self._messages.get(node, (None, None))[1]
+
+    def adopt_nodes(self, nodes: Iterable[ir.Node], of: ir.Node) -> None:
+        """Add new nodes in the place of a node of the graph."""
+        graph = self.graph(of)
+        assert graph is not None
+        self._adopted.update((node, graph) for node in nodes)
+
+    def op_type(self, node: ir.Node) -> str | None:
+        """Return the operator type; None for a node that is neither of the model nor adopted."""
+        return node.op_type if self.graph(node) is not None else None
+
+    def note_attributes(self, node: ir.Node, given: Mapping[str, AttributeValue]) -> None:
+        """Note the attributes of a node in a function as all calls of the function give them."""
+        self._given[node] = given
+
+    def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
+        """Return the attributes of a node as Python values."""
+        message = self.message(node)
+        if message is not None:
+            known = read_attributes(message)
+        else:
+            known = {
+                name: _plain_attribute(attribute) for name, attribute in node.attributes.items()
+            }
+        given = self._given.get(node, {})
+        return {n: given.get(n, v) if isinstance(v, Conflict) else v for n, v in known.items()}
+
+    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
+        """Copy a node for other inputs; the copy is in no graph."""
+        copy = copy_node(node, inputs, self.message(node))
+        if node in self._given:
+            self._given[copy] = self._given[node]
+        return copy
+
+    def graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
+        """Return the graph of a node; None for a node that is neither of the model nor adopted."""
+        if node is None:
+            return None
+        return self._messages[node][0] if node in self._messages else self._adopted.get(node)
+
+    def sizes(self, node: ir.Node) -> SymbolicValues | None:
+        """Return the sizes in the graph of a node, by the names of the original; None if unknown."""
+        if self._sizes_of_graph is None:
+            graphs = (id(graph) for _, graph in traversal.graphs(self._proto))
+            self._sizes_of_graph = dict(zip(graphs, self._infer_sizes(), strict=True))
+        return self._sizes_of_graph.get(id(self.graph(node)))
+
+    def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
+        """Return the node that computes a value of that name in the original graph."""
+        return self._by_output.get((id(graph), name))
+
+    def is_standard(self, node: onnx.NodeProto | ir.Node) -> bool:
+        """Return whether a node is a standard operator, which no function of the model hides."""
+        return op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local
+
+    def standard_message(self, node: ir.Node) -> onnx.NodeProto | None:
+        """Return the message of a standard operator that is still in its graph; None for other nodes."""
+        message = self.message(node) if node.graph is not None else None
+        return message if message is not None and self.is_standard(message) else None
+
+    def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
+        """Return the nodes that read a value, in the order of the file, with the index of the input."""
+        # Drafts that were compared and not taken are in no graph.
+        uses = [(node, index) for node, index in value.uses() if node.graph is not None]
+        last = len(self._order)
+        return sorted(uses, key=lambda use: (self._order.get(use[0], last), use[1]))
+
+    def is_named(self, value: ir.Value) -> bool:
+        """Return whether a value is used by name: as a graph output, in a graph inside, in training,
+        or in a quantization annotation.
+        """
+        graph = self.graph(value.producer())
+        if graph is None or self.is_output(value):
+            return True
+        if id(graph) not in self._captured:
+            bodies = [body for node in graph.node for _, body in traversal.subgraphs(node)]
+            self._captured[id(graph)] = set[str]().union(*map(traversal.captured_names, bodies))
+        return value.name in self._captured[id(graph)]
+
+    def is_output(self, value: ir.Value) -> bool:
+        """Return whether anything but nodes uses a value by its name, here or in a graph inside."""
+        graph = self.graph(value.producer())
+        if graph is None or value.name is None:
+            return True
+        if id(graph) not in self._outputs:
+            self._outputs[id(graph)] = _outer_names(graph)
+        return value.name in self._outputs[id(graph)] or value.name in self._training
+
+    def follows_window(self, node: ir.Node) -> bool:
+        """Return whether a convolution or pool feeds a Transpose, elementwise operators ignored."""
+        while True:
+            value = node.inputs[0]
+            producer = value.producer() if value is not None else None
+            kind = None if producer is None else self.op_type(producer)
+            if producer is None or kind not in _ELEMENTWISE:
+                return kind in _WINDOWS
+            node = producer
+
+    def leads_to_window(self, node: ir.Node) -> bool:
+        """Return whether only convolutions and pools read the output of a Transpose."""
+        kinds = {self.op_type(reader) for reader, _ in self.readers(node.outputs[0])} - {None}
+        return bool(kinds) and kinds <= _WINDOWS
+
+    def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
+        """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
+        if node is None or node.graph is None or self.op_type(node) != "Transpose":
+            return None
+        if not self.is_standard(node) or (len(node.inputs), len(node.outputs)) != (1, 1):
+            return None
+        known = self.attributes(node)
+        perm = known.get("perm", tuple(reversed(range(rank))))
+        if known.keys() - {"perm"} or not isinstance(perm, tuple) or node.inputs[0] is None:
+            return None
+        return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
+
+
+def _plain_attribute(attribute: ir.Attr) -> AttributeValue:
+    if attribute.is_ref():
+        return Conflict()
+    value = attribute.value
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+def _outer_names(graph: traversal.GraphLike) -> set[str]:
+    """Return the names of outputs and of annotated values, those of the graphs inside included.
+
+    onnx_ir does not link a graph's outputs to values of the graphs around it.
+    """
+    if isinstance(graph, onnx.FunctionProto):
+        names = set(graph.output)
+    else:
+        names = {v.name for v in graph.output}
+        names.update(a.tensor_name for a in graph.quantization_annotation)
+    bodies = (body for node in graph.node for _, body in traversal.subgraphs(node))
+    return names.union(*map(_outer_names, bodies))
+
+
+def _read_in_training(proto: onnx.ModelProto) -> set[str]:
+    graphs = (g for t in proto.training_info for g in (t.initialization, t.algorithm))
+    return {
+        name
+        for graph in graphs
+        for _, _, node in traversal.graph_nodes(traversal.Place(), graph)
+        for name in traversal.needs(node)
+    }
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """What is known of the values of one graph, by the names of the original.
+
+    Attributes:
+        matcher: the nodes.
+        scope: types and known values.
+        sizes: sizes as polynomials.
+        opset: version of the default domain.
+    """
+
+    matcher: Matcher
+    scope: constant_folding.ConstantScope
+    sizes: SymbolicValues
+    opset: int
+
+    def known(self, value: ir.Value | None) -> Array | None:
+        """Return the elements of a small tensor that is known before the model runs."""
+        if value is None:
+            return None
+        if value.const_value is not None:
+            return value.const_value.numpy()
+        node = value.producer()
+        if node is not None and self.matcher.message(node) is None:
+            if node.op_type != "Constant" or "value" not in node.attributes:
+                return None
+            tensor = node.attributes["value"].value
+            return None if tensor is None else tensor.numpy()
+        return self.scope.value(value.name) if value.name else None
+
+    def dims(self, name: str | None) -> tuple[Polynomial, ...] | None:
+        """Return the dims of a value; None if not even the rank is known."""
+        return self.sizes.dims(name) if name else None
+
+    def lengths(self, name: str | None, axes: Sequence[int]) -> list[int | None]:
+        """Return the lengths of some axes of a value, None where unknown."""
+        dims = self.dims(name)
+        return [None if dims is None else dims[axis].constant for axis in axes]
+
+    def attributes(self, message: onnx.NodeProto) -> dict[str, AttributeValue]:
+        """Return the attributes of a node; those of its function have the value that all calls give."""
+        if message.output and any(a.ref_attr_name for a in message.attribute):
+            known = self.scope.producer(message.output[0])
+            if known is not None and known.op_type == message.op_type:
+                message = known
+        return read_attributes(message)
+
+    def element_types(self, name: str) -> frozenset[int]:
+        """Return the ONNX element type of a value; empty if it is unknown."""
+        known = shape_inference.element_type(self.scope.type(name))
+        return frozenset() if known is None else frozenset({known})
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node of the graph, and what is known of its inputs before the model runs.
+
+    Attributes:
+        node: the node.
+        graph: the graph that holds it.
+    """
+
+    node: ir.Node
+    graph: GraphView
+
+    @property
+    def op_type(self) -> str:
+        """The operator type."""
+        return self.node.op_type
+
+    @property
+    def opset(self) -> int:
+        """The version of the default domain."""
+        return self.graph.opset
+
+    @cached_property
+    def input_names(self) -> list[str]:
+        """Names of the inputs; "" for one that is missing."""
+        return ["" if value is None else value.name or "" for value in self.node.inputs]
+
+    @cached_property
+    def output_names(self) -> list[str]:
+        """Names of the outputs; "" for one that is missing."""
+        return [value.name or "" for value in self.node.outputs]
+
+    @cached_property
+    def attributes(self) -> dict[str, AttributeValue]:
+        """The attributes as Python values; one that differs between calls of a function is no number."""
+        return self.graph.matcher.attributes(self.node)
+
+    @property
+    def differing(self) -> list[str]:
+        """Names of the attributes without a common value in all calls of the function.
+
+        Those of type FLOAT are left out: rules need no value of theirs, or ask for it themselves.
+        """
+        message = self.graph.matcher.message(self.node)
+        floats = {a.name for a in message.attribute if a.type == a.FLOAT} if message else set()
+        return [
+            name
+            for name, value in self.attributes.items()
+            if isinstance(value, Conflict) and name not in floats
+        ]
+
+    def input(self, index: int) -> ir.Value | None:
+        """Return an input; None if it is missing."""
+        return self.node.inputs[index] if index < len(self.node.inputs) else None
+
+    def has(self, index: int) -> bool:
+        """Return whether there is an input of this index."""
+        return self.input(index) is not None
+
+    def known(self, index: int) -> Array | None:
+        """Return the elements of an input; None if they are unknown."""
+        return self.graph.known(self.input(index))
+
+    def dims(self, index: int) -> tuple[Polynomial, ...] | None:
+        """Return the dims of an input; None if the rank is unknown."""
+        value = self.input(index)
+        return None if value is None else self.graph.dims(value.name)
+
+    def entries(self, index: int) -> tuple[Polynomial, ...] | None:
+        """Return the elements of an input that is a vector of sizes; None if it is none."""
+        value, known = self.input(index), self.known(index)
+        if known is not None:
+            return tuple(Polynomial.of(int(entry)) for entry in known.reshape(-1))
+        entries = self.graph.sizes.entries(value.name) if value is not None and value.name else None
+        return None if entries is None else tuple(entries)
+
+    def integer(self, name: str, default: int) -> int | None:
+        """Return an INT attribute; None if it is of another type or differs between the calls of the
+        function.
+        """
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else None
+
+    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return an INTS attribute; None as for `integer`."""
+        value = self.attributes.get(name, default)
+        if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
+            return tuple(int(v) for v in value)
+        return None
+
+    def sizes(self, name: str, index: int) -> tuple[Polynomial, ...] | None:
+        """Return what an attribute lists, or in newer opsets an input; None if it is unknown."""
+        if name in self.attributes:
+            listed = self.integers(name, ())
+            return None if listed is None else tuple(map(Polynomial.of, listed))
+        return self.entries(index)
+
+    def axes(self, index: int) -> tuple[int, ...] | None:
+        """Return what the attribute `axes` lists, or in newer opsets an input; None if unknown."""
+        if "axes" in self.attributes:
+            return self.integers("axes", ())
+        known = self.known(index)
+        return None if known is None else tuple(int(v) for v in known.reshape(-1))
