@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # help and completion do without
     from rich.console import Console
     from rich.text import Text
 
-    from onnx_spatial.report.outcome import Outcome, Part, Table
+    from onnx_spatial.report.outcome import Outcome, Section, Table
 
 #: Style of each level of words, remarks and verdicts.
 STYLES = {"passed": "green", "failed": "bold red", "unverified": "yellow"}
@@ -158,7 +158,7 @@ def print_outcome(console: Console, shown: Outcome) -> None:
     print_parts(console, shown.checks)
 
 
-def print_parts(console: Console, shown: list[Part]) -> None:
+def print_parts(console: Console, shown: list[Section]) -> None:
     """Print parts of a description: a sentence, a table, and lines below."""
     for part in shown:
         if part.message:

@@ -35,7 +35,7 @@ from onnx_spatial.chains.patches import Patches, find_patches, paths_of_patches
 from onnx_spatial.chains.paths import MOVING, DataGraph
 from onnx_spatial.chains.pricing import TYPICAL, estimate_dims
 from onnx_spatial.chains.reading import MODEL_SECONDS, limit_of, parts_in_order
-from onnx_spatial.lowering.emitter import Emitter, Part, Size, Tensor, pad
+from onnx_spatial.lowering.emitter import AxisPart, Emitter, Size, Tensor, pad
 from onnx_spatial.maps.facts import Budget
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import new_nodes, patch_proto
@@ -270,7 +270,7 @@ def _draft_movement(
 def _take_parts(emit: Emitter, value: ir.Value, chain: Movement) -> ir.Value:
     """Emit a Slice that takes the parts of the data that a chain reads."""
     x = emit.tensor(value, estimate_dims(chain.input_shape or (), TYPICAL))
-    return emit.slice(x, {s.axis: Part(s.start, s.size) for s in chain.selections}).value
+    return emit.slice(x, {s.axis: AxisPart(s.start, s.size) for s in chain.selections}).value
 
 
 def _draft_chain(chain: Chain, last: ir.Node, graphs: _Graphs) -> tuple[Draft, ir.Node]:

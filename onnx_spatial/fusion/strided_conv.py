@@ -41,7 +41,7 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, blame
 from onnx_spatial.fusion.views import MatchedOp, Matcher
 from onnx_spatial.lowering import Emitter, Lowered, are_open, cost_model, transpose_cost
-from onnx_spatial.lowering.emitter import Part, Size, pad
+from onnx_spatial.lowering.emitter import AxisPart, Size, pad
 from onnx_spatial.operators import Dim, ExtractPatches
 
 #: Name of the fusion.
@@ -417,7 +417,7 @@ def _draft_convolution(match: _Sums) -> tuple[Emitter, ir.Value]:
         **({"auto_pad": same} if border.pads is None else {"pads": border.pads}),
     )
     emit.nodes[-1].name = found.node.name or None
-    dims, parts = list[Size](result), dict[int, Part]()
+    dims, parts = list[Size](result), dict[int, AxisPart]()
     for axis, more in enumerate(border.more, start=2):
         if more:
             dims[axis] = emit.note_guesses(emit.length(value, axis), (result[axis] + more,))

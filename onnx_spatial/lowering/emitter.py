@@ -62,7 +62,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Part:
+class AxisPart:
     """A part of an axis.
 
     Attributes:
@@ -265,7 +265,7 @@ class Emitter(SizeArithmetic):
             y = x
         return self.reshape(y, [x.dims[axis] for axis in perm])
 
-    def slice(self, x: Tensor, parts: Mapping[int, Part]) -> Tensor:
+    def slice(self, x: Tensor, parts: Mapping[int, AxisPart]) -> Tensor:
         """Take a part of each of some axes; one that is the whole axis takes no node."""
         parts = {axis: part for axis, part in parts.items() if not part.is_whole(x.dims[axis])}
         if not parts:
@@ -287,11 +287,13 @@ class Emitter(SizeArithmetic):
         work = self.copying(regime, piece, dims, x.itemsize, single=single)
         return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
 
-    def inner_part(self, dim: Size, begin: Size, end: Size, *, may_exceed: bool = False) -> Part:
+    def inner_part(
+        self, dim: Size, begin: Size, end: Size, *, may_exceed: bool = False
+    ) -> AxisPart:
         """Return the part of an axis without the elements at its ends."""
-        return Part(begin, self.sub(self.sub(dim, begin), end), end, may_exceed=may_exceed)
+        return AxisPart(begin, self.sub(self.sub(dim, begin), end), end, may_exceed=may_exceed)
 
-    def _end_of(self, part: Part, dim: Size) -> Size:
+    def _end_of(self, part: AxisPart, dim: Size) -> Size:
         """Return where a part of an axis ends; what is counted from the end takes no arithmetic."""
         if part.left is None:
             # One step beyond the last element; Slice clamps an end beyond the axis.
@@ -302,7 +304,7 @@ class Emitter(SizeArithmetic):
         return self.max(end, 0) if part.may_exceed else end
 
     def _slice_by_attributes(
-        self, x: Tensor, parts: Mapping[int, Part], ends: Sequence[Size], dims: Sequence[Size]
+        self, x: Tensor, parts: Mapping[int, AxisPart], ends: Sequence[Size], dims: Sequence[Size]
     ) -> Tensor:
         """Slice before opset 10: by attributes where the bounds are known, else by a Gather."""
         literal: list[tuple[int, int, int]] = []
@@ -525,7 +527,7 @@ def filled(
         return emit.op("Cast", plain, to=int(TensorProto.BFLOAT16))
     if dtype == np.float32 and value is None:
         return emit.op("ConstantOfShape", shape)
-    zero = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(_filled_array([1], dtype, value)))
+    zero = ir.AttrTensor("value", ir.tensor(_filled_array([1], dtype, value)))
     return emit.op("ConstantOfShape", shape, value=zero)
 
 

@@ -41,9 +41,9 @@ import onnx_ir as ir
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.emitter import (
+    AxisPart,
     Emitter,
     Pads,
-    Part,
     Size,
     Tensor,
     Term,
@@ -140,7 +140,9 @@ class Rearrangement:
 
     def padded(self, emit: Emitter, value: npt.NDArray[np.generic] | None = None) -> Tensor:
         """Emit the cuts and the padding, with zeros or another value."""
-        counts = {axis: Part(0, count) for axis, count in enumerate(self.cuts) if count is not None}
+        counts = {
+            axis: AxisPart(0, count) for axis, count in enumerate(self.cuts) if count is not None
+        }
         x = emit.slice(self.x, counts)
         return pad(emit, x, self.pads, self.element_types, value, signed=self.signed)
 
@@ -187,7 +189,7 @@ def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     assert value is not None
     shape = emit.op("Shape", value)
     # One dim is assumed, which affects the estimated cost alone.
-    tail = emit.slice(emit.tensor(shape, [emit.length(shape, 0)]), {0: Part(lead, 1, 0)}).value
+    tail = emit.slice(emit.tensor(shape, [emit.length(shape, 0)]), {0: AxisPart(lead, 1, 0)}).value
     (rest,) = emit.elements(emit.op("ReduceProd", tail, keepdims=1), [0], 1)
     dims = (*(emit.length(value, axis) for axis in range(lead)), rest)
     target: Sequence[Size] = dims if emit.opset >= SINCE["allowzero"] else [*[0] * lead, rest]

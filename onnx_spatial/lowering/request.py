@@ -21,8 +21,8 @@ from onnx_spatial.analysis import element_type_named
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering.emitter import (
     TYPICAL_DIM,
+    AxisPart,
     Emitter,
-    Part,
     Size,
     Tensor,
     Term,
@@ -236,7 +236,7 @@ class Request:
             value = emit.op("Concat", value, emit.constant(row, "row"), axis=0)
             value = emit.op("Reshape", value, emit.ints([count + columns], "flat"))
             longer = emit.tensor(value, [count + columns])
-            value = emit.slice(longer, {0: Part(0, count)}).value
+            value = emit.slice(longer, {0: AxisPart(0, count)}).value
         return value
 
     def _broken_entries(
@@ -440,7 +440,7 @@ class Windows:
         return outside, inside, stride
 
 
-def part_of_windows(op: ExtractPatches, number: int, place: int, count: Size) -> Part:
+def part_of_windows(op: ExtractPatches, number: int, place: int, count: Size) -> AxisPart:
     """Return a place of the windows, of which there are `count`, along padded spatial axis `number`."""
     start = place * op.rates[number]
-    return Part(start, count, op.extent(number) - 1 - start, op.strides[number])
+    return AxisPart(start, count, op.extent(number) - 1 - start, op.strides[number])

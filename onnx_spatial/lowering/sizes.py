@@ -250,7 +250,7 @@ class SizeArithmetic(NodeList):
         if self.opset < SINCE["Range"]:
             if self.opset < SINCE["NonZero"]:
                 raise NewerOpsetError("indices that are computed at run time", SINCE["NonZero"])
-            one = ir.Attr("value", ir.AttributeType.TENSOR, ir.tensor(np.ones(1, np.int64)))
+            one = ir.AttrTensor("value", ir.tensor(np.ones(1, np.int64)))
             ones = self.op("ConstantOfShape", self.size(count), value=one)
             places = self.op("Squeeze", self.op("NonZero", ones), axes=[0])
             return places if step == 1 else self.op("Mul", places, self.ints([step], "step"))

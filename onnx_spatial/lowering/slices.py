@@ -35,8 +35,8 @@ from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import cost_model
 from onnx_spatial.lowering.cost_model import Work
 from onnx_spatial.lowering.emitter import (
+    AxisPart,
     Emitter,
-    Part,
     Size,
     Tensor,
     Term,
@@ -165,7 +165,7 @@ def _emit_taps(
         more = emit.sub(length, size)
         x = emit.reshape(w.x, [*lines, size])
         if isinstance(more, int) and more < 0:
-            x = emit.slice(x, {axis: Part(0, length)})
+            x = emit.slice(x, {axis: AxisPart(0, length)})
         else:
             x = pad(emit, x, [*[(0, 0)] * axis, (0, more)], request.element_types)
         left: int | None = None
@@ -175,12 +175,12 @@ def _emit_taps(
     taps = []
     for i in range(kernel):
         start, phase = divmod(i * rate, stride)
-        taps.append((phase, Part(start, count, None if left is None else left - start)))
+        taps.append((phase, AxisPart(start, count, None if left is None else left - start)))
     return _of_phases(emit, x, [*lines, cells], stride, taps)
 
 
 def _of_phases(
-    emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, Part]]
+    emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, AxisPart]]
 ) -> Tensor:
     """Split rows of cells into the phases of each cell; return the taps, each in one phase, joined."""
     *lines, _ = dims
@@ -196,11 +196,11 @@ def _of_phases(
     if isinstance(rows, int):
         joined = emit.reshape(moved, [stride * rows, dims[-1]])
         for phase, tap in taps:
-            parts.append(emit.slice(joined, {0: Part(phase * rows, rows), 1: tap}))
+            parts.append(emit.slice(joined, {0: AxisPart(phase * rows, rows), 1: tap}))
         return emit.concat(parts, 0)
     phases = emit.reshape(moved, [stride, *dims])
     for phase, tap in taps:
-        parts.append(emit.slice(phases, {0: Part(phase, 1), axis + 1: tap}))
+        parts.append(emit.slice(phases, {0: AxisPart(phase, 1), axis + 1: tap}))
     if axis > 1:
         return emit.concat(parts, axis)
     return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(parts)), taps[0][1].count])
@@ -292,7 +292,9 @@ def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
     parts = []
     for place in itertools.product(*(range(_known(r, f)) for f in order)):
         steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
-        each = {a: Part(start, dims[a], 0, step) for a, (start, step) in steps.items() if step > 1}
+        each = {
+            a: AxisPart(start, dims[a], 0, step) for a, (start, step) in steps.items() if step > 1
+        }
         parts.append(emit.slice(x, each))
     if r.checks_division:
         # Where a block does not divide, the part of the last offsets is smaller than the first, and this

@@ -104,8 +104,8 @@ class Table:
 
 
 @dataclass
-class Part:
-    """A part of a description: a sentence, perhaps with a verdict, a table, and lines below it.
+class Section:
+    """A section of a description: a sentence, perhaps with a verdict, a table, and lines below it.
 
     Attributes:
         title: heading on a page.
@@ -146,9 +146,9 @@ class Outcome:
     status: str
     headline: str
     facts: dict[str, list[str]] = field(default_factory=dict)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Section] = field(default_factory=list)
     remarks: list[tuple[str, str]] = field(default_factory=list)
-    checks: list[Part] = field(default_factory=list)
+    checks: list[Section] = field(default_factory=list)
     shown: SideBySide | None = None
     operators: int = 0
     command: str = ""
@@ -166,7 +166,7 @@ class Outcome:
         """Add the figures before and after; `types` names all types of nodes."""
         rows = map(list, zip(*figure_rows(summary, verbose=types), strict=True))
         columns = dict(zip(("figure", "before", "after"), rows, strict=True))
-        self.parts.append(Part("Summary", Table(columns)))
+        self.parts.append(Section("Summary", Table(columns)))
 
     def add_replacements(self, summary: Summary, *, verbose: bool = True) -> None:
         """Add what took the place of nodes; the rows add up to all nodes."""
@@ -185,7 +185,7 @@ class Outcome:
             "nodes": [f"{row[3]} -> {row[4]}" for row in rows],
         }
         regions = [*range(len(named)), *[None] * len(others)]
-        part = Part("Operators and regions", Table(columns, ("in",), regions))
+        part = Section("Operators and regions", Table(columns, ("in",), regions))
         before, after = summary.before.nodes, summary.after.nodes
         if sum(before.values()) < sum(after.values()) and not summary.calls:
             computed = before.get("Shape", 0) < after.get("Shape", 0)
@@ -204,7 +204,7 @@ class Outcome:
     ) -> None:
         """Add operators or chains, with a table if they are `shown`, and what is to know of them."""
         documents = [operator.to_dict() for operator in operators]
-        part = Part(title, lines=[*operator_lines(documents, shown=shown, verbose=verbose)])
+        part = Section(title, lines=[*operator_lines(documents, shown=shown, verbose=verbose)])
         if operators and shown:
             regions = {} if self.shown is None else self.shown.regions()
             part.table = operator_table(documents, check, regions)
@@ -281,7 +281,7 @@ def describe_verification(
     outcome.headline = outcome.checks[0].message if outcome.name else ""
     if verbose and (found.operators or found.parts):
         title = "Operators and changed parts" if found.parts else "Operators"
-        outcome.parts = [Part(title, operator_table((), document, regions))]
+        outcome.parts = [Section(title, operator_table((), document, regions))]
     return outcome
 
 
@@ -395,7 +395,7 @@ def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]
 
 def describe_check(
     check: Document, operators: Sequence[Document] = (), of: str = "", *, verbose: bool = True
-) -> list[Part]:
+) -> list[Section]:
     """Describe a verification: the verdict, what it rests on, and the outputs.
 
     Args:
@@ -412,7 +412,7 @@ def describe_check(
         reasons = ((u.node, u.reason) for u in others)
         lines = _by_reason("{} not proven", reasons)
     message = re.sub(r" \(and \d+ more\)", "", message)  # the lines below have them
-    part = Part("Verification", status=check["status"], message=message)
+    part = Section("Verification", status=check["status"], message=message)
     if of:
         part.title, part.message = f"Verification: {of}", f"{of}: {message}"
     part.lines = [
@@ -469,7 +469,7 @@ def list_assumptions(operators: Sequence[Document]) -> Iterator[str]:
 
 def output_parts(
     outputs: Sequence[Document], title: str = "Outputs", *, verbose: bool = True
-) -> list[Part]:
+) -> list[Section]:
     """Describe comparisons of outputs, and of the worst one the worst elements.
 
     Args:
@@ -486,7 +486,7 @@ def output_parts(
         rows = rows[:_PROBLEMS]
     if not rows:
         return []
-    part = Part(title, _output_table(rows))
+    part = Section(title, _output_table(rows))
     if len(rows) < len(outputs):
         part.lines = [
             f"{len(differing)} of {len(outputs)} comparisons of outputs differ (-v shows all)"
@@ -498,7 +498,7 @@ def output_parts(
     columns = {"index": [show(each["index"]) for each in elements]}
     columns |= {side: [each[side] for each in elements] for side in ("original", "converted")}
     what = f"the elements of {worst['name']!r} with the largest errors:"
-    return [part, Part("", Table(columns), message=what)]
+    return [part, Section("", Table(columns), message=what)]
 
 
 def _error_order(output: Document) -> tuple[bool, bool, float]:

@@ -28,7 +28,7 @@ from onnx_spatial.model.io.source import Source
 from onnx_spatial.operators import Rearrange
 from onnx_spatial.report.figures import headline, interface
 from onnx_spatial.report.graphs import SideBySide
-from onnx_spatial.report.outcome import Outcome, Part, describe_check
+from onnx_spatial.report.outcome import Outcome, Section, describe_check
 from onnx_spatial.verification import OperatorResult, Verification
 
 if TYPE_CHECKING:
@@ -415,7 +415,7 @@ class Conversion:
             operators = [operator.to_dict() for operator in self.operators]
             outcome.checks = describe_check(check, operators, verbose=verbose)
         elif self.changed:
-            outcome.checks = [Part("Verification", message="not verified")]
+            outcome.checks = [Section("Verification", message="not verified")]
         outcome.add_error(error)
         return outcome
 

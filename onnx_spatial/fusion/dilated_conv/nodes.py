@@ -145,7 +145,7 @@ def commute_node(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted 
     if op_type in _BROADCASTS:
         return _commute_broadcast(node, layouts)
     if op_type in _POOLS:
-        return f"runtimes compute {op_type} with dilations otherwise (NaN), and slowly"
+        return f"a dilated {op_type} gives NaN in other places, and is slow"
     if op_type in _UNARY:
         rule = _commute_unary
     elif op_type == "MatMul":
@@ -171,6 +171,7 @@ def commute_node(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted 
 
 
 def _commute_unary(node: NodeView, data: Blocked) -> Commuted | Reason:
+    """Write a function of single elements; whether it keeps zeros may depend on its parameters."""
     keeps_zero = node.op_type in _KEEPS_ZERO
     if "Cast" in node.op_type:
         types = node.graph.element_types(node.output_names[0]) or {node.integer("to", 0)}
@@ -197,6 +198,10 @@ def _clip_bound(node: NodeView, index: int, name: str) -> float | None:
 
 
 def _commute_broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
+    """Write a function of several inputs, of which those in blocks must be blocked alike.
+
+    All others must be the same along the taken axes, which are those of the output.
+    """
     if node.opset < 7 or "axis" in node.attributes:
         return f"{node.op_type} broadcasts by the rules of opset 6"
     if node.op_type == "PRelu" and layouts[0] is None:
@@ -208,11 +213,13 @@ def _commute_broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Com
             return f"the rank of {name!r} is unknown"
     pairs = list(zip(layouts, sizes, strict=True))
     rank = max(layout.rank if layout else len(dims or ()) for layout, dims in pairs)
-    (first, own), *others = ((layout.with_new_axes(rank), dims) for layout, dims in pairs if layout)
+    (first, first_dims), *others = (
+        (layout.with_new_axes(rank), dims) for layout, dims in pairs if layout
+    )
     for other, dims in others:
         if other != first:
             return f"the inputs of {node.op_type} are blocked in different ways"
-        if own is None or dims is None or not _equal_sizes(node, first, own, dims):
+        if first_dims is None or dims is None or not _equal_sizes(first, first_dims, dims):
             return f"the inputs of {node.op_type} may be of different sizes, which broadcast"
     for name, layout, dims in zip(names, layouts, sizes, strict=True):
         if layout is None and first.may_vary(dims or ()):
@@ -227,9 +234,7 @@ def _commute_broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Com
     return Commuted(first, _zero_border if keeps_zero else _unknown)
 
 
-def _equal_sizes(
-    node: NodeView, layout: Blocked, a: Sequence[Polynomial], b: Sequence[Polynomial]
-) -> bool:
+def _equal_sizes(layout: Blocked, a: Sequence[Polynomial], b: Sequence[Polynomial]) -> bool:
     """Return whether two values have provably equal sizes along the blocked axes.
 
     The batch axes must be equal where they are a product of blocks, else the original does not run.
@@ -317,8 +322,8 @@ def padding_of(node: NodeView, rank: int) -> list[tuple[Polynomial, Polynomial]]
 
 def pads_with_zeros(node: NodeView) -> bool:
     """Return whether a Pad is known to write zeros, none of them negative."""
-    number = node.known(2) if node.has(2) else np.array(node.attributes.get("value", 0.0))
-    is_zero = number is not None and not number.any() and not np.signbit(number).any()
+    value = node.known(2) if node.has(2) else np.array(node.attributes.get("value", 0.0))
+    is_zero = value is not None and not value.any() and not np.signbit(value).any()
     return is_zero and node.attributes.get("mode", "constant") == "constant"
 
 
@@ -346,8 +351,8 @@ def _commute_change(node: NodeView, data: Blocked) -> Commuted | Reason:
 
 # 4. Convolutions
 
-#: Convolutions, with the index of the input that holds the kernel.
-KERNELS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
+#: Convolutions that may become dilated. The offsets of a DeformConv differ between positions.
+CONVOLUTIONS = {n for n, o in op_traits.OPERATORS.items() if o.weight is not None} - {"DeformConv"}
 
 #: Values of auto_pad that depend on the size of the input, as `ExtractPatches` calls them.
 _SAME: dict[object, AutoPad] = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower"}
@@ -468,9 +473,9 @@ class Convolution:
         for axis, pair, length in zip(self._taken, net, lengths, strict=True):
             known = [amount.constant for amount in pair]
             own = [max(n or 0, 0) for n in known]
-            least = min((-math.inf if n is None else n for n in known), default=0)
+            smallest = min(-math.inf if n is None else n for n in known)
             too_large = self.is_transposed and max(own) > (axis.reach or 0)
-            if too_large or (least < 0 and -least > (length or 0)):
+            if too_large or (smallest < 0 and -smallest > (length or 0)):
                 own = [0, 0]
             pads.append((number(own[0]), number(own[1])))
         return tuple(pads)
@@ -580,10 +585,12 @@ def _spatial_axes(node: NodeView, spatial: int) -> list[Axis] | Reason:
 
 
 def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
+    """Read the kernel sizes from kernel_shape, else from the weight; None if they are unknown."""
     declared = node.integers("kernel_shape", ())
     if declared:
         return declared if len(declared) == spatial else None
-    dims = node.dims(KERNELS[node.op_type])
+    weight = op_traits.of(node.node).weight
+    dims = None if weight is None else node.dims(weight)
     if dims is None or len(dims) != spatial + 2:
         return None
     sizes = [dim.constant for dim in dims[2:]]
@@ -597,6 +604,7 @@ def _same_pads(
     dilations: tuple[int, ...],
     auto_pad: AutoPad,
 ) -> tuple[int, ...] | Reason:
+    """Compute the pads, all begins and then all ends, that auto_pad stands for on t."""
     dims = node.dims(0)
     try:
         windows = ExtractPatches(kernel, strides, dilations, auto_pad)

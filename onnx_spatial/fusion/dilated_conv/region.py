@@ -32,7 +32,7 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
     reordered,
 )
 from onnx_spatial.fusion.dilated_conv.nodes import (
-    KERNELS,
+    CONVOLUTIONS,
     Blocked,
     Commuted,
     Convolution,
@@ -111,7 +111,7 @@ class Regions:
     Attributes:
         entries: the SpaceToBatch operators that regions start with, by their output.
         exits: the BatchToSpace operators that they end with, in order.
-        parts: the nodes between and the exits, in order.
+        items: the nodes between and the exits, in order.
         declined: why not, by the node of a spatial operator.
         layouts: layout of each value in blocks.
         origins: entries that each value in blocks is computed from.
@@ -124,7 +124,7 @@ class Regions:
 
     entries: dict[str, End] = field(default_factory=dict)
     exits: list[End] = field(default_factory=list)
-    parts: list[Step | End] = field(default_factory=list)
+    items: list[Step | End] = field(default_factory=list)
     declined: dict[ir.Node, list[Reason]] = field(default_factory=dict)
     layouts: dict[str, Blocked] = field(default_factory=dict)
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Regions:
     @property
     def steps(self) -> list[Step]:
         """The nodes between the ends, in order."""
-        return [part for part in self.parts if isinstance(part, Step)]
+        return [item for item in self.items if isinstance(item, Step)]
 
     def between(self) -> list[list[ir.Node]]:
         """List for each exit the nodes that lead to it, and to none before it."""
@@ -229,7 +229,7 @@ class _Forward:
         for name in step.outputs:
             regions.layouts[name], regions.origins[name] = step.rewrite.layout, origins
             regions.growth[name] = growth
-        regions.parts.append(step)
+        regions.items.append(step)
 
     def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
         self._ended.update((name, reason) for name in message.output if name)
@@ -253,7 +253,7 @@ class _Forward:
         view = NodeView(node, self._view)
         if view.differing and message.op_type not in _UNARY:
             return f"its {view.differing[0]} has no common value in the calls of its function"
-        write = commute_convolution if message.op_type in KERNELS else commute_node
+        write = commute_convolution if message.op_type in CONVOLUTIONS else commute_node
         rewrite = write(view, layouts)
         return rewrite if isinstance(rewrite, str) else Step(node, view, tuple(layouts), rewrite)
 
@@ -316,7 +316,7 @@ class _Forward:
         )
         end = End(subject, name, wide, reordered(crops, axes, wide.axes))
         regions.exits.append(end)
-        regions.parts.append(end)
+        regions.items.append(end)
         for origin in regions.origins[name] & self._inner.keys():
             self._end(message, self._inner[origin])
         self._note_end(message, _blocks_of_axes(subject) or (), crops, enters=False)
@@ -401,15 +401,15 @@ def _label(message: onnx.NodeProto) -> str:
 def _forget_dead(regions: Regions) -> None:
     """Keep the steps that lead to an exit, and the entries that lead to them."""
     live, kept = set[str](), list[Step | End]()
-    for part in reversed(regions.parts):
-        if isinstance(part, End):
-            live.add(part.name)
-        elif live.isdisjoint(part.outputs):
+    for item in reversed(regions.items):
+        if isinstance(item, End):
+            live.add(item.name)
+        elif live.isdisjoint(item.outputs):
             continue
         else:
-            live.update(part.inputs)
-        kept.append(part)
-    regions.parts = kept[::-1]
+            live.update(item.inputs)
+        kept.append(item)
+    regions.items = kept[::-1]
     regions.entries = {name: end for name, end in regions.entries.items() if name in live}
 
 
@@ -464,23 +464,23 @@ class _Back:
     def run(self) -> None:
         """Compute the demand of each value from that of its readers."""
         regions, demands = self._regions, dict[str, list[Pairs]]()
-        for part in reversed(regions.parts):
-            if isinstance(part, End):
-                demands.setdefault(part.name, []).append(self._crops_of(part))
+        for item in reversed(regions.items):
+            if isinstance(item, End):
+                demands.setdefault(item.name, []).append(self._crops_of(item))
                 continue
-            outputs = [name for name in part.outputs if name in demands]
+            outputs = [name for name in item.outputs if name in demands]
             demand = regions.bounds.common_crop(
                 [crop for name in outputs for crop in demands[name]]
             )
             needed = demand
-            if isinstance(conv := part.rewrite, Convolution):
+            if isinstance(conv := item.rewrite, Convolution):
                 lengths = self._view.lengths(outputs[0], conv.layout.axes)
                 growth = regions.growth[outputs[0]]
                 demand = conv.shelter_crop(demand, growth, lengths, regions.bounds)
-                lengths = self._view.lengths(part.inputs[0], conv.layout.axes)
+                lengths = self._view.lengths(item.inputs[0], conv.layout.axes)
                 needed = conv.input_crop(demand, lengths, regions.bounds)
             regions.demand.update(dict.fromkeys(outputs, demand))
-            for name in part.inputs:
+            for name in item.inputs:
                 demands.setdefault(name, []).append(needed)
 
     def _crops_of(self, end: End) -> Pairs:

@@ -1,7 +1,7 @@
 """Write the nodes of regions on the values themselves, with as few Pads and Slices as possible.
 
     |--crop--|-------|-crop-|  the image u, whose blocks are a value t = SpaceToBatch(u) of the file
-             |-------|         the `Part` of it that is written; the rest is its border
+             |-------|         what is `Written` of it; the rest is its border
 
 A node gets its inputs cropped alike. Convolutions take the difference between the crops of their input
 and of their output into their own pads; the rest is a Pad or a Slice.
@@ -49,11 +49,11 @@ class RegionEdit(GraphEdit):
 
 
 @dataclass(frozen=True)
-class Part:
-    """The computed part of a value u.
+class Written:
+    """What is written of a value u.
 
     Attributes:
-        value: the part in the graph.
+        value: that part, in the graph.
         crop: what it lacks of u at the ends of each axis of the layout.
         border: the number that u holds there; None if unknown.
         layout: the axes.
@@ -79,7 +79,7 @@ def write_regions(regions: Regions, view: GraphView) -> RegionEdit:
 class _Writer:
     def __init__(self, regions: Regions, view: GraphView) -> None:
         self._regions, self._view = regions, view
-        self._parts: dict[str, Part] = {}
+        self._written: dict[str, Written] = {}
         self._amounts = AmountWriter(view)
         self._bounds = regions.bounds
         self._adjusted: dict[tuple[object, ...], ir.Value] = {}
@@ -91,23 +91,15 @@ class _Writer:
             assert end.data is not None
             self._note_value(name, end.data, end.pads, 0, end.layout)
             self._write_shape(name)
-        for part in regions.parts:
-            inputs, outputs = (
-                ([part.name], []) if isinstance(part, End) else (part.inputs, part.outputs)
-            )
-            draft = Draft(part.subject.node if isinstance(part, End) else part.node)
+        for item in regions.items:
+            inputs = [item.name] if isinstance(item, End) else item.inputs
             try:
-                if isinstance(part, End):
-                    self._write_exit(part, draft)
-                elif isinstance(part.rewrite, Convolution):
-                    self._write_convolution(part, part.rewrite, draft)
-                else:
-                    self._write_commuted(part, part.rewrite, draft)
+                draft = self._draft_exit(item) if isinstance(item, End) else self._draft_step(item)
             except ConversionError as error:
                 origins = regions.common_origins(inputs)
                 raise UnwritableError(dict.fromkeys(origins, str(error))) from None
             edit.drafts.append(draft)
-            for name in outputs:
+            for name in () if isinstance(item, End) else item.outputs:
                 self._write_shape(name)
         edit.elements = self._amounts.read
         entries = [end for name, end in regions.entries.items() if name not in regions.shared]
@@ -119,22 +111,30 @@ class _Writer:
         self, name: str, value: ir.Value, crop: Pairs, border: Border, layout: Blocked
     ) -> None:
         """Note what is computed of the value that the original has in blocks under this name."""
-        self._parts[name] = Part(value, crop, border, layout, self._view.element_types(name))
+        self._written[name] = Written(value, crop, border, layout, self._view.element_types(name))
 
-    def _write_exit(self, end: End, draft: Draft) -> None:
-        part = self._parts[end.name]
-        crop = (*part.crop, *nothing(len(end.pads) - len(part.crop)))
-        value = self._write_cropped(replace(part, crop=crop, layout=end.layout), end.pads, draft)
-        draft.results[end.subject.node.outputs[0]] = value
+    def _draft_exit(self, end: End) -> Draft:
+        draft, written = Draft(end.subject.node), self._written[end.name]
+        crop = (*written.crop, *nothing(len(end.pads) - len(written.crop)))
+        whole = replace(written, crop=crop, layout=end.layout)
+        draft.results[end.subject.node.outputs[0]] = self._write_cropped(whole, end.pads, draft)
+        return draft
 
     # The nodes between
 
+    def _draft_step(self, step: Step) -> Draft:
+        draft = Draft(step.node)
+        if isinstance(step.rewrite, Convolution):
+            self._write_convolution(step, step.rewrite, draft)
+        else:
+            self._write_commuted(step, step.rewrite, draft)
+        return draft
+
     def _write_commuted(self, step: Step, commuted: Commuted, draft: Draft) -> None:
-        inputs = {name: self._parts[name] for name in step.inputs}
-        crop, border = self._common_part(
-            list(inputs.values()), commuted, self._regions.demand_of(step)
-        )
-        values = {name: self._write_cropped(part, crop, draft) for name, part in inputs.items()}
+        inputs = {name: self._written[name] for name in step.inputs}
+        demand = self._regions.demand_of(step)
+        crop, border = self._common_crop([*inputs.values()], commuted, demand)
+        values = {name: self._write_cropped(each, crop, draft) for name, each in inputs.items()}
         outputs = self._copy_node(step, values, commuted.form, draft)
         for name, output in zip(step.view.output_names, outputs, strict=False):
             if name:
@@ -142,31 +142,30 @@ class _Writer:
                 if self._edit.convolved.intersection(inputs):
                     self._edit.convolved.add(name)
 
-    def _common_part(
-        self, inputs: Sequence[Part], rewrite: Commuted, demand: Pairs
+    def _common_crop(
+        self, inputs: Sequence[Written], rewrite: Commuted, demand: Pairs
     ) -> tuple[Pairs, Border]:
         """Choose the crop for all inputs of an operator, and compute the border of its output."""
         first = inputs[0].crop
-        if all(part.crop == first for part in inputs):
-            border = rewrite.border([part.border for part in inputs])
+        if all(written.crop == first for written in inputs):
+            border = rewrite.border([written.border for written in inputs])
             if border is not None or self._bounds.covers(demand, first):
                 return first, border
         return demand, None
 
     def _write_convolution(self, step: Step, conv: Convolution, draft: Draft) -> None:
         (name,) = step.inputs
-        part, demand = self._parts[name], self._regions.demand_of(step)
-        axes = part.layout.axes
-        net = conv.net_pads(part.crop, demand)
-        if not may_pad(conv.pad_value, part.border, net, part.crop):
+        data, demand = self._written[name], self._regions.demand_of(step)
+        axes = data.layout.axes
+        net = conv.net_pads(data.crop, demand)
+        if not may_pad(conv.pad_value, data.border, net, data.crop):
             crop = conv.input_crop(demand, self._view.lengths(name, axes), self._bounds)
-            part = replace(
-                part, value=self._write_cropped(part, crop, draft), crop=crop, border=None
-            )
+            value = self._write_cropped(data, crop, draft)
+            data = replace(data, value=value, crop=crop, border=None)
             net = conv.net_pads(crop, demand)
         # The lengths of new values are unknown.
-        own = conv.own_pads(net, self._view.lengths(part.value.name, axes))
-        value = self._write_padded(replace(part, border=conv.pad_value), minus(net, own), draft)
+        own = conv.own_pads(net, self._view.lengths(data.value.name, axes))
+        value = self._write_padded(replace(data, border=conv.pad_value), minus(net, own), draft)
         (output,) = self._copy_node(step, {name: value}, None, draft)
         node = output.producer()
         assert node is not None
@@ -196,43 +195,45 @@ class _Writer:
 
     # Pads and Slices
 
-    def _write_cropped(self, part: Part, crop: Pairs, draft: Draft) -> ir.Value:
+    def _write_cropped(self, written: Written, crop: Pairs, draft: Draft) -> ir.Value:
         """Write u with this crop: a Slice, or a Pad where less of it is computed."""
-        return self._write_padded(part, minus(part.crop, crop), draft)
+        return self._write_padded(written, minus(written.crop, crop), draft)
 
-    def _write_padded(self, part: Part, amounts: Pairs, draft: Draft) -> ir.Value:
-        """Write a part padded by these amounts; negative ones crop."""
+    def _write_padded(self, written: Written, amounts: Pairs, draft: Draft) -> ir.Value:
+        """Write it padded by these amounts; negative ones crop."""
         if is_nothing(amounts):
-            return part.value
-        key = (part.value, part.layout.axes, amounts, part.border)
+            return written.value
+        key = (written.value, written.layout.axes, amounts, written.border)
         if key not in self._adjusted:
-            emit, rank = Emitter(self._view.opset), part.layout.rank
-            sizes = [emit.length(part.value, axis) for axis in range(rank)]
-            x = emit.tensor(part.value, sizes, 4)
+            emit = Emitter(self._view.opset)
+            sizes = [emit.length(written.value, axis) for axis in range(written.layout.rank)]
+            x = emit.tensor(written.value, sizes)
             split = [tuple(map(self._bounds.split_amount, pair)) for pair in amounts]
             pads, crops = (tuple((begin[i], end[i]) for begin, end in split) for i in (0, 1))
-            x = self._with_slice(emit, self._with_pad(emit, x, part, pads), part.layout, crops)
+            x = self._with_pad(emit, x, written, pads)
+            x = self._with_slice(emit, x, written.layout, crops)
             emit.prune(x.value)
             draft.nodes += emit.nodes
             draft.constants += emit.constants
             self._adjusted[key] = x.value
         return self._adjusted[key]
 
-    def _with_pad(self, emit: Emitter, x: Tensor, part: Part, pads: Pairs) -> Tensor:
+    def _with_pad(self, emit: Emitter, x: Tensor, written: Written, pads: Pairs) -> Tensor:
         if is_nothing(pads):
             return x
         # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
-        pairs = reordered(pads, part.layout.axes, range(part.layout.rank))
+        pairs = reordered(pads, written.layout.axes, range(written.layout.rank))
         size = partial(self._amounts.size, emit)
         sizes = [(size(begin), size(end)) for begin, end in pairs]
-        if part.border is None:
+        border, types = written.border, written.types
+        if border is None:
             raise ConversionError("the number beyond its border is not known")
-        if not part.border:
-            return emitter.pad(emit, x, sizes, part.types)
-        dtype = emitter.numpy_dtype(*part.types) if len(part.types) == 1 else None
-        if dtype is None or not emitter.has_pad_kernel(part.types, emit.opset):
-            raise ConversionError(f"a border of {part.border} cannot be written for its type")
-        return emitter.pad(emit, x, sizes, part.types, np.array(part.border, dtype))
+        if not border:
+            return emitter.pad(emit, x, sizes, types)
+        dtype = emitter.numpy_dtype(*types) if len(types) == 1 else None
+        if dtype is None or not emitter.has_pad_kernel(types, emit.opset):
+            raise ConversionError(f"a border of {border} cannot be written for its type")
+        return emitter.pad(emit, x, sizes, types, np.array(border, dtype))
 
     def _with_slice(self, emit: Emitter, x: Tensor, layout: Blocked, crops: Pairs) -> Tensor:
         size = partial(self._amounts.size, emit)
@@ -259,21 +260,21 @@ class _Writer:
             axes = range(rank)[view.integer("start", 0) : view.integer("end", rank)]
             lengths = self._view.lengths(name, axes)
             if None in lengths:
-                shape = self._blocked_shape(emit, self._parts[name], axes)
+                shape = self._blocked_shape(emit, self._written[name], axes)
             else:
                 tensor = ir.Tensor(np.array(lengths, np.int64))
-                value = ir.Attr("value", ir.AttributeType.TENSOR, tensor)
-                shape = emit.op("Constant", value=value)
+                shape = emit.op("Constant", value=ir.AttrTensor("value", tensor))
             draft.nodes, draft.constants = emit.nodes, emit.constants
             draft.results[node.outputs[0]] = shape
             self._edit.drafts.append(draft)
 
-    def _blocked_shape(self, emit: Emitter, part: Part, axes: Sequence[int]) -> ir.Value:
-        layout, sizes = part.layout, list[Size]()
-        lacks = reordered(part.crop, layout.axes, axes)
+    def _blocked_shape(self, emit: Emitter, u: Written, axes: Sequence[int]) -> ir.Value:
+        """Compute these dims of t: u of [1, 30, 30, 8] in blocks 2x2 gives [4, 15, 15, 8]."""
+        layout, sizes = u.layout, list[Size]()
+        lacks = reordered(u.crop, layout.axes, axes)
         blocks = dict(zip(layout.axes, layout.blocks, strict=True))
         for axis, (begin, end) in zip(axes, lacks, strict=True):
-            size = emit.add(emit.length(part.value, axis), self._amounts.size(emit, begin + end))
+            size = emit.add(emit.length(u.value, axis), self._amounts.size(emit, begin + end))
             if axis == layout.batch:
                 size = emit.mul(size, math.prod(layout.blocks))
             sizes.append(emit.div(size, blocks.get(axis, 1)))

@@ -30,7 +30,7 @@ DISTANCE = 100
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """Nodes of a model: some of the main graph, with those inside them, and those of functions.
 
     Attributes:
@@ -44,7 +44,7 @@ class Part:
     outputs: frozenset[str] = frozenset()
 
 
-def part_around(index: traversal.Index, starts: Iterable[int]) -> Part:
+def part_around(index: traversal.Index, starts: Iterable[int]) -> ModelPart:
     """Return the part of a model around nodes, which are given by position in `traversal.nodes`.
 
     It is the whole model if that cannot be much larger, or if the main graph is in no order.
@@ -52,7 +52,7 @@ def part_around(index: traversal.Index, starts: Iterable[int]) -> Part:
     main, starts = index.model.graph, set(starts)
     every = range(len(index.nodes))
     if len(starts) * DISTANCE >= len(main.node):
-        return Part(every)
+        return ModelPart(every)
     flow = index.flow(main)
     places = [position for position in every if index.graph(position) is main]
     end = next((p for p in every if index.place(p).function), len(every))
@@ -66,11 +66,11 @@ def part_around(index: traversal.Index, starts: Iterable[int]) -> Part:
         edge = sources.union(*(flow.readers.get(name, ()) for name in made)) - near
         near |= edge
     if not flow.is_in_order or len(near) == len(flow.nodes):
-        return Part(every)
+        return ModelPart(every)
     ends = [*places[1:], end]
     positions = [p for position in sorted(near) for p in range(places[position], ends[position])]
     outputs = (name for position in near for name in flow.computes[position])
-    return Part(
+    return ModelPart(
         [*positions, *range(end, len(every))],
         sorted(near),
         frozenset(n for n in outputs if not near.issuperset(flow.readers.get(n, ()))),

@@ -65,7 +65,7 @@ class Imports:
 
 
 @dataclass(frozen=True)
-class Part:
+class Computation:
     """Nodes that compute a value.
 
     Attributes:
@@ -344,12 +344,12 @@ class GrowingPart:
         if len(self._nodes) > self._most_nodes:
             raise NoPartError("it was merged with too many nodes")
 
-    def part(self) -> Part:
+    def part(self) -> Computation:
         """Return the part as it is now."""
         nodes = sorted(self._nodes.values(), key=self._graphs.order)
         imports = self._graphs.imports(self._place)
         stored, sparse = list(self._stored.values()), list(self._sparse.values())
-        return Part(nodes, self.read, stored, sparse, imports)
+        return Computation(nodes, self.read, stored, sparse, imports)
 
 
 class KnownTypes:

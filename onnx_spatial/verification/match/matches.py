@@ -32,11 +32,11 @@ from onnx_spatial.verification.match import foreign
 from onnx_spatial.verification.match.definitions import Definitions, Key
 from onnx_spatial.verification.match.graphs import (
     MAIN,
+    Computation,
     Graphs,
     GrowingPart,
     KnownTypes,
     NoPartError,
-    Part,
     Producer,
     described,
     is_computed,
@@ -67,8 +67,8 @@ class ChangedPart:
 
     place: traversal.Place
     output: str
-    before: Part
-    after: Part
+    before: Computation
+    after: Computation
     inputs: dict[str, onnx.TypeProto]
     nodes: frozenset[int]
     fed: bool
@@ -120,7 +120,7 @@ class Upstream:
     """
 
     names: list[str]
-    part: Part
+    part: Computation
     inputs: dict[str, onnx.TypeProto]
 
 
@@ -232,10 +232,12 @@ class Matches:
         read -= {output for node in nodes.values() for output in node.output}
         ordered = sorted(nodes.values(), key=self.original.order)
         inputs = {name: self._type_of(name, part.place) for name in sorted(read)}
-        whole = Part(ordered, read, [*stored.values()], [], self.original.imports(part.place))
+        whole = Computation(
+            ordered, read, [*stored.values()], [], self.original.imports(part.place)
+        )
         return Upstream(names, whole, inputs) if names else None
 
-    def _find_upstream(self, name: str, part: ChangedPart) -> Part:
+    def _find_upstream(self, name: str, part: ChangedPart) -> Computation:
         """Return what computes a value that a part reads: a size from data, another value from others.
 
         Raises:
@@ -333,7 +335,7 @@ class Matches:
         ]
         return max(computed, key=lambda name: (self._order_of(name, place), name), default=None)
 
-    def _check_reads(self, before: Part, after: Part, place: traversal.Place) -> None:
+    def _check_reads(self, before: Computation, after: Computation, place: traversal.Place) -> None:
         """Check that what both parts read is the same, and that they keep their constants.
 
         Raises:

@@ -50,7 +50,7 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.spellings import Vector, recognize
 from onnx_spatial.operators.spellings.call import Parameter
 from onnx_spatial.verification.match.definitions import Key, named_output
-from onnx_spatial.verification.match.graphs import Part, is_dense_constant
+from onnx_spatial.verification.match.graphs import Computation, is_dense_constant
 from onnx_spatial.verification.values import constant_value
 
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
@@ -82,7 +82,7 @@ class Formulas:
     def of(
         self,
         case: Case,
-        part: Part,
+        part: Computation,
         inputs: Mapping[str, Tensor],
         place: traversal.Place,
     ) -> GraphMaps:

@@ -59,7 +59,7 @@ from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators.operator import is_countable
 from onnx_spatial.verification.evidence import Found, Scope
-from onnx_spatial.verification.match.graphs import Part
+from onnx_spatial.verification.match.graphs import Computation
 from onnx_spatial.verification.match.matches import ChangedPart, Matches, Upstream
 from onnx_spatial.verification.options import Array
 from onnx_spatial.verification.pair import ModelPair
@@ -346,7 +346,7 @@ class Prover:
         return before, self._after.of(case, part.after, inputs, part.place).value(part.output)
 
 
-def _count_sums(side: Part) -> int:
+def _count_sums(side: Computation) -> int:
     """Return how many nodes of a side are sums of products."""
     return sum(Trait.PRODUCTS in op_traits.of(node).traits for node in side.nodes)
 
