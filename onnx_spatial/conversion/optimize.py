@@ -13,7 +13,7 @@ tensor of it exceeds the rank limit. All other chains stay as they are, byte for
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,15 +36,19 @@ from onnx_spatial.model.traversal import Index, Place
 from onnx_spatial.operators import Rearrange
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
-#: A chain is replaced by its operator alone if the estimated time is shorter by this factor.
+#: A chain is replaced by its operator alone if the estimated time is shorter by this factor. It is a
+#: margin for the error of two estimates; that of a Conv alone is off by 20 % (`chains.pricing`).
 _MIN_SPEEDUP = 1.5
 
 #: Why chains stay.
 _ALONE = "it does not fuse with other nodes, and alone nothing is gained"
 _HINDERS = "rewritten, it would keep other operators from fusing"
 
+#: A chain that is an operator, or one that only moves data.
+_AnyChain = Chain | Movement
+
 #: Converts a model with some of its chains.
-_Convert = Callable[[Sequence[Chain | Movement]], EditResult]
+_Convert = Callable[[Sequence[_AnyChain]], EditResult]
 
 
 def optimize_operators(
@@ -73,8 +77,13 @@ def optimize_operators(
     known = analysis.find(legal, options.domains, folder)
     chains = list_chains(legal, known, folder, notes)
 
-    def convert(some: Sequence[Chain | Movement]) -> EditResult:
-        return _convert_with_chains(proto, legal, some, options, folder, progress)
+    def convert(chains: Sequence[_AnyChain]) -> EditResult:
+        """Drop chains without gain and convert again, until none is dropped."""
+        while True:
+            result, gaining = _convert_once(proto, legal, chains, options, folder, progress)
+            if len(gaining) == len(chains):
+                return result
+            chains = gaining
 
     result = convert(chains)
     if result.refused():
@@ -96,47 +105,55 @@ def optimize_operators(
     return result
 
 
-def _convert_with_chains(
+def _convert_once(
     proto: onnx.ModelProto,
     legal: onnx.ModelProto,
-    chains: Sequence[Chain | Movement],
+    chains: Sequence[_AnyChain],
     options: ConvertOptions,
     folder: Path | None,
     progress: Progress | None,
-) -> EditResult:
-    """Convert the operators of a model, and those of its chains that gain from it.
+) -> tuple[EditResult, list[_AnyChain]]:
+    """Convert the operators of a model with those of some chains; return also the chains that gain.
 
-    `legal` is the model with operators in the place of patches that no runtime loads.
+    The result is only complete if all of them do. `legal` is the model with operators in the place of
+    patches that no runtime loads.
     """
+    if not chains:
+        return convert_operators(proto, options, folder=folder, progress=progress), []
     with_chains = replace(options, domains=(*options.domains, DOMAIN))
+    named, outputs = with_operators(legal, chains)
+    edit = convert_operators(named, with_chains, folder=folder, progress=progress)
+    keys = [(str(chain.place), name) for chain, name in zip(chains, outputs, strict=True)]
+    reports = {(each.graph, each.output): each for each in edit.operators if each.domain == DOMAIN}
+    pairs = [(chain, reports.get(key)) for chain, key in zip(chains, keys, strict=True)]
     is_good = _is_better if options.mode == "lower" else lambda chain, operator: True
-    while chains:
-        named, outputs = with_operators(legal, chains)
-        edit = convert_operators(named, with_chains, folder=folder, progress=progress)
-        named_of = {(str(c.place), n): c.output for c, n in zip(chains, outputs, strict=True)}
-        for index, s in edit.operator_at.items():
-            entries = tuple(named_of.get((s.graph, name), name) for name in s.entries)
-            edit.operator_at[index] = replace(s, entries=entries)
-        operators = {
-            (operator.graph, operator.output): operator
-            for operator in edit.operators
-            if operator.domain == DOMAIN
-        }
-        of = [operators.get((str(c.place), name)) for c, name in zip(chains, outputs, strict=True)]
-        good = [c for c, operator in zip(chains, of, strict=True) if is_good(c, operator)]
-        if len(good) < len(chains):
-            chains = good
-            continue
-        edit.operator_at = {i: s for i, s in edit.operator_at.items() if s.domain != DOMAIN}
-        edit.chains = [
-            _describe_chain(c, s) if s else _report_vanished(c)
-            for c, s in zip(chains, of, strict=True)
-        ]
-        edit.rewritten = [chain for chain in chains if isinstance(chain, Chain)]
-        edit.model = edit.model or named
-        _remove_unread(edit.model, named, proto)
-        return edit
-    return convert_operators(proto, options, folder=folder, progress=progress)
+    gaining = [chain for chain, operator in pairs if is_good(chain, operator)]
+    if len(gaining) < len(chains):
+        return edit, gaining
+    output_of = {key: chain.output for key, (chain, _) in zip(keys, pairs, strict=True)}
+    edit.chains = [
+        _describe_chain(chain, _with_own_entries(operator, output_of))
+        if operator
+        else _report_vanished(chain)
+        for chain, operator in pairs
+    ]
+    edit.operator_at = {
+        index: _with_own_entries(operator, output_of)
+        for index, operator in edit.operator_at.items()
+        if operator.domain != DOMAIN
+    }
+    edit.rewritten = [chain for chain in chains if isinstance(chain, Chain)]
+    edit.model = edit.model or named
+    _remove_unread(edit.model, named, proto)
+    return edit, gaining
+
+
+def _with_own_entries(
+    operator: OperatorReport, output_of: Mapping[tuple[str, str], str]
+) -> OperatorReport:
+    """Name the entries that are chains by the outputs of these."""
+    entries = (output_of.get((operator.graph, name), name) for name in operator.entries)
+    return replace(operator, entries=tuple(entries))
 
 
 def _remove_layout_changes(proto: onnx.ModelProto, result: EditResult, folder: Path | None) -> None:
@@ -148,7 +165,7 @@ def _remove_layout_changes(proto: onnx.ModelProto, result: EditResult, folder: P
         result.layouts = (number_of_changes(model), number_of_changes(moved))
 
 
-def _chain_key(chain: Chain | Movement) -> tuple[str, str]:
+def _chain_key(chain: _AnyChain) -> tuple[str, str]:
     return str(chain.place), chain.output
 
 
@@ -161,17 +178,17 @@ def _taken_values(
     proto: onnx.ModelProto, chains: Sequence[Chain], result: EditResult
 ) -> dict[Place, set[str]]:
     """Return the values that nodes compute which became part of an operator, by graph."""
-    done, taken = _rewritten_keys(result), dict[Place, set[str]]()
+    rewritten, taken = _rewritten_keys(result), dict[Place, set[str]]()
     for chain in chains:
-        if _chain_key(chain) in done:
+        if _chain_key(chain) in rewritten:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
     if result.model is not None:
         before, after = Index(proto), Index(result.model)
-        left = {place: after.flow(graph).producers for place, graph in after.graphs}
+        kept = {place: after.flow(graph).producers for place, graph in after.graphs}
         for place, graph in before.graphs:
             computed = before.flow(graph).producers.keys()
-            taken.setdefault(place, set()).update(computed - left.get(place, ()))
+            taken.setdefault(place, set()).update(computed - kept.get(place, ()))
     return taken
 
 
@@ -182,9 +199,11 @@ def _with_movements(
     convert: _Convert,
 ) -> EditResult:
     """Rewrite movements too, unless other operators fuse less then."""
-    fused = [chain for chain in chains if _chain_key(chain) in _rewritten_keys(best)]
+    rewritten = _rewritten_keys(best)
+    fused = [chain for chain in chains if _chain_key(chain) in rewritten]
     ready = [move for move in moves if move.operator is not None]
-    for some in (ready, [move for move in ready if move.required]):
+    required = [move for move in ready if move.required]
+    for some in (ready, required) if len(required) < len(ready) else (ready,):
         more = convert([*fused, *some]) if some else best
         if more.chains and _fused_operators(best) <= _fused_operators(more):
             return more
@@ -204,15 +223,18 @@ def _report_remaining(
     chains: Sequence[Chain], moves: Sequence[Movement], result: EditResult
 ) -> Iterator[OperatorReport]:
     """Report the chains that stay, except those a part of which was rewritten."""
-    done = _rewritten_keys(result)
-    listed = {
-        id(n) for move in moves if move.required or _chain_key(move) in done for n in move.nodes
+    rewritten = _rewritten_keys(result)
+    reported = {
+        id(node)
+        for move in moves
+        if move.required or _chain_key(move) in rewritten
+        for node in move.nodes
     }
     for chain in chains:
-        if _chain_key(chain) not in done and not any(id(node) in listed for node in chain.nodes):
+        if _chain_key(chain) not in rewritten and reported.isdisjoint(map(id, chain.nodes)):
             yield _report_left(chain, chain.op_type, _ALONE)
     for move in moves:
-        if move.required and _chain_key(move) not in done:
+        if move.required and _chain_key(move) not in rewritten:
             yield _report_left(move, Rearrange.name, move.reason or _HINDERS)
 
 
@@ -235,7 +257,7 @@ def _remove_unread(
     remove_unused(after, names)
 
 
-def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool:
+def _is_better(chain: _AnyChain, operator: OperatorReport | None) -> bool:
     """Return whether the operator in the place of a chain became part of something, or pays."""
     if operator is None:
         return isinstance(chain, Movement) and chain.vanishes
@@ -252,7 +274,7 @@ def _is_better(chain: Chain | Movement, operator: OperatorReport | None) -> bool
     )
 
 
-def _describe_chain(chain: Chain | Movement, operator: OperatorReport) -> OperatorReport:
+def _describe_chain(chain: _AnyChain, operator: OperatorReport) -> OperatorReport:
     """Describe a chain by the report of the operator that took its place."""
     labels, before = _node_labels(chain), None
     op_type, notes = operator.op_type, tuple[str, ...]()
@@ -280,22 +302,21 @@ def _describe_chain(chain: Chain | Movement, operator: OperatorReport) -> Operat
     )
 
 
-def _node_labels(chain: Chain | Movement) -> list[str]:
+def _node_labels(chain: _AnyChain) -> list[str]:
     """Return the labels of the nodes of a chain that move data."""
     nodes = chain.moving if isinstance(chain, Movement) else chain.nodes
     return [traversal.label(node) for node in nodes]
 
 
-def _report_vanished(chain: Chain | Movement) -> OperatorReport:
+def _report_vanished(chain: _AnyChain) -> OperatorReport:
     """Report a chain of which only functions of single elements are left."""
     operator = _report_left(chain, Rearrange.name, None)
     return replace(operator, action="fuse", lowering="cancelled", nodes_after=0, estimated_us=0.0)
 
 
-def _report_left(chain: Chain | Movement, op_type: str, reason: str | None) -> OperatorReport:
+def _report_left(chain: _AnyChain, op_type: str, reason: str | None) -> OperatorReport:
     """Report a chain that stays as it is."""
-    labels = _node_labels(chain)
-    known = chain.element_type
+    labels, element_type = _node_labels(chain), chain.element_type
     return OperatorReport(
         node=labels[-1],
         graph=str(chain.place),
@@ -305,7 +326,7 @@ def _report_left(chain: Chain | Movement, op_type: str, reason: str | None) -> O
         action="leave",
         reason=reason,
         lowering=None,
-        element_type=analysis.dtype_name(known) if known else None,
+        element_type=analysis.dtype_name(element_type) if element_type else None,
         input_shape=chain.input_shape,
         output_shape=chain.output_shape,
         output=chain.output,

@@ -25,16 +25,17 @@ from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 from onnx_spatial.fusion.dilated_conv import RegionEdit, Regions, fuse_regions
+from onnx_spatial.fusion.dilated_conv.region import End
 from onnx_spatial.lowering import MIN_OPSET, Lowered, Request
-from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import new_nodes
+from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.new_nodes import apply_edit
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 
 def replace_operators(
     proto: onnx.ModelProto,
-    known: Analysis,
+    analysis: Analysis,
     infos: Sequence[OperatorInfo],
     write: Writer,
     options: ConvertOptions,
@@ -49,8 +50,8 @@ def replace_operators(
 
     Args:
         proto: the model.
-        known: its spatial operators.
-        infos: those to replace.
+        analysis: its spatial operators.
+        infos: those of them to replace.
         write: writes one on its own.
         options: how the model is converted.
         opset: version of the default domain where it is not imported.
@@ -73,12 +74,13 @@ def replace_operators(
         return MatchedOp(info, node, replace(request, checked=options.checked))
 
     rules = RULES if options.fuses else ()
-    model = ModelEditor(proto, known, subject)
+    model = ModelEditor(proto, analysis, subject)
     result = model.result
     if rules:
         progress("converting 2/3: dilated convolutions")
         fuse_dilated_convs(model)
-    edited, fused = bool(result.operator_at), dict[int, list[ir.Node]]()
+    is_edited = bool(result.operator_at)
+    nodes_of_fusion: dict[int, list[ir.Node]] = {}
     for count, info in enumerate(infos, start=1):
         progress(f"lowering {count}/{len(infos)}: {traversal.label(info.node)}")
         matched = model.subjects.get(info.index)
@@ -86,19 +88,19 @@ def replace_operators(
             result.operator_at.setdefault(info.index, report.left(info))
             continue
         try:
-            made = _replace_one(matched, model, write, rules, options.mode)
+            new_nodes = _replace_one(matched, model, write, rules, options.mode)
         except ConversionError as error:
             info.refuse(error)
             result.operator_at[info.index] = report.left(info)
             continue
-        edited = True
+        is_edited = True
         if result.operator_at[info.index].action == "fuse":
-            fused[info.index] = made
-    for index, made in fused.items():
-        model.matcher.adopt_nodes(made, model.nodes[index])
+            nodes_of_fusion[info.index] = new_nodes
+    for index, new_nodes in nodes_of_fusion.items():
+        model.matcher.adopt_nodes(new_nodes, model.nodes[index])
     progress("converting 3/3: layouts")
-    improve_layouts(model, fused)
-    return model.finish() if edited else result
+    improve_layouts(model, nodes_of_fusion)
+    return model.finish() if is_edited else result
 
 
 def _replace_one(
@@ -115,37 +117,37 @@ def _replace_one(
     """
     info, operator_at = subject.info, model.result.operator_at
     rewrite, declined = _find_rewrite(subject, model.matcher, write, rules)
-    _check_constants(info, subject, rewrite.lowered)
+    _check_constants(subject, rewrite.lowered)
     absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
-    made = _carry_out(rewrite, model)
+    nodes = _carry_out(rewrite, model)
     lowering = rewrite.name or rewrite.lowered.lowering
     action: report.Action = "fuse" if rewrite.name else mode
     considered = rewrite.lowered.considered if action == "lower" else ()
-    for part in rewrite.subjects[1:]:
-        operator_at[part.info.index] = report.converted(
-            part.info, action, lowering, 0, considered=considered
+    for other in rewrite.subjects[1:]:
+        operator_at[other.info.index] = report.converted(
+            other.info, action, lowering, 0, considered=considered
         )
     operator_at[info.index] = report.converted(
         info,
         action,
         lowering,
-        len(made),
+        len(nodes),
         absorbed=absorbed,
         declined=(*model.result.declined.get(info.index, ()), *declined),
         considered=considered,
         notes=rewrite.lowered.notes,
     )
-    return made
+    return nodes
 
 
-def _check_constants(info: OperatorInfo, subject: MatchedOp, lowered: Lowered) -> None:
+def _check_constants(subject: MatchedOp, lowered: Lowered) -> None:
     """Check that the constants of a lowering can be Constant nodes if the operator is in a function.
 
     Raises:
         ConversionError: they cannot.
     """
     opset = subject.request.opset
-    if info.place.function and opset < INTEGER_CONSTANT and lowered.emitted.constants:
+    if subject.info.place.function and opset < INTEGER_CONSTANT and lowered.emitted.constants:
         raise ConversionError(
             f"the opset of its function is {opset}; integer constants in a function need "
             f"{INTEGER_CONSTANT} (inline the function first with onnx.inliner.inline_local_functions)",
@@ -178,21 +180,18 @@ def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
     edit, first = rewrite.edit, rewrite.subjects[0].info
     outputs = [value.name for value in rewrite.outputs if value.name]
     kept = {value.name for draft in edit.drafts for value in draft.results}
-    gone = [*(draft.node for draft in edit.drafts), *edit.removed]
-    old = {v.name for node in gone for v in node.outputs if v.name}
+    removed = [*(draft.node for draft in edit.drafts), *edit.removed]
+    names = {value.name for node in removed for value in node.outputs if value.name}
     model.result.note_outputs(first, outputs, rewrite.shape)
-    model.result.lost.setdefault(first.place, set()).update(old - kept)
+    model.result.lost.setdefault(first.place, set()).update(names - kept)
     initializers = model.has_initializers(first.place)
-    made = new_nodes.apply_edit(edit, model.names, initializers=initializers)
-    return [node for nodes in made.values() for node in nodes]
+    replacements = apply_edit(edit, model.names, initializers=initializers)
+    return [node for nodes in replacements.values() for node in nodes]
 
 
 #: Reported in the place of a lowering, for a region with a convolution and for one without.
 DILATED = "dilated convolution"
 UNBLOCKED = "unblocked"
-
-#: Convolutions that may become dilated, and the position of the weight among their inputs.
-CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
 
 
 def fuse_dilated_convs(model: ModelEditor) -> None:
@@ -228,55 +227,76 @@ def _note_attributes(editor: GraphEditor, model: ModelEditor) -> None:
 def _carry_out_region(
     regions: Regions, edit: RegionEdit, editor: GraphEditor, model: ModelEditor
 ) -> None:
-    """Edit one graph and report its operators."""
-    result = model.result
+    """Edit one graph, and note what was done with its operators and values."""
     between = regions.between()
+    # The edit moves their names to new nodes.
     labels = [tuple(map(traversal.label, nodes)) for nodes in between]
-    entries = [entry for entry in regions.entries.values() if entry.name not in regions.shared]
     graph = regions.exits[0].subject.node.graph
-    lost = editor.lost[editor.place]
     editor.apply(edit)
     if edit.elements and graph is not None:
         # Nodes that compute a crop may stand behind the convolution that reads it now.
         graph.sort()
     editor.improve_layouts()
     editor.fold_biases()
-    counted, order = {*regions.shared}, {name: n for n, name in enumerate(regions.entries)}
+    reported = {*regions.shared}
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
-        info = end.subject.info
-        mine = (regions.origins[end.name] - counted) & order.keys()
-        begun = sorted(mine, key=order.__getitem__)
-        counted.update(begun)
-        convolutions = [
-            (label, _describe_convolution(new, editor))
-            for label, old in zip(names, nodes, strict=True)
-            if old.op_type in CONVOLUTIONS
-            for new in editor.results(old)[:1]
-            if new.op_type == old.op_type
-        ]
-        name = DILATED if end.name in edit.convolved else UNBLOCKED
-        declined = result.declined.get(info.index, ())
-        count = sum(len(editor.results(node)) for node in (end.subject.node, *nodes))
-        done = report.converted(info, "fuse", name, count, between=names, declined=declined)
-        result.operator_at[info.index] = replace(
-            done, convolutions=tuple(convolutions), entries=tuple(begun)
-        )
-        output = [name for name in info.node.output[:1] if name not in lost]
-        result.note_outputs(info, output, info.output_shape)
-    convolved = regions.common_origins(edit.convolved & regions.origins.keys())
-    for entry in entries:
-        info = entry.subject.info
-        name = DILATED if entry.name in convolved else UNBLOCKED
-        declined = result.declined.get(info.index, ())
-        result.operator_at[info.index] = report.converted(info, "fuse", name, 0, declined=declined)
+        origins = regions.origins[end.name] - reported
+        entries = tuple(name for name in regions.entries if name in origins)
+        reported.update(entries)
+        _report_exit(end, list(zip(names, nodes, strict=True)), entries, edit, editor, model.result)
+    _report_entries(regions, edit, model.result)
     editor.note_values()
+
+
+def _report_exit(
+    end: End,
+    between: Sequence[tuple[str, ir.Node]],
+    entries: tuple[str, ...],
+    edit: RegionEdit,
+    editor: GraphEditor,
+    result: EditResult,
+) -> None:
+    """Report a BatchToSpace with the nodes between, by their labels, and the entries that it ends."""
+    info = end.subject.info
+    convolutions = tuple(
+        (label, _describe_convolution(new, editor))
+        for label, old in between
+        if op_traits.of(old).weight is not None
+        for new in editor.results(old)[:1]
+        if new.op_type == old.op_type
+    )
+    operator = report.converted(
+        info,
+        "fuse",
+        DILATED if end.name in edit.convolved else UNBLOCKED,
+        sum(len(editor.results(node)) for node in (end.subject.node, *(n for _, n in between))),
+        between=tuple(label for label, _ in between),
+        declined=result.declined.get(info.index, ()),
+    )
+    operator = replace(operator, convolutions=convolutions, entries=entries)
+    result.operator_at[info.index] = operator
+    output = [name for name in info.node.output[:1] if name not in editor.lost[editor.place]]
+    result.note_outputs(info, output, info.output_shape)
+
+
+def _report_entries(regions: Regions, edit: RegionEdit, result: EditResult) -> None:
+    """Report each SpaceToBatch that is gone."""
+    convolved = regions.common_origins(edit.convolved & regions.origins.keys())
+    for name, entry in regions.entries.items():
+        if name not in regions.shared:
+            info = entry.subject.info
+            lowering = DILATED if name in convolved else UNBLOCKED
+            declined = result.declined.get(info.index, ())
+            operator = report.converted(info, "fuse", lowering, 0, declined=declined)
+            result.operator_at[info.index] = operator
 
 
 def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:
     """Describe a convolution: "depthwise 3x3, dilation 4, 960 channels"."""
-    position = CONVOLUTIONS[node.op_type]
-    read = node.inputs[position] if len(node.inputs) > position else None
-    weight = () if read is None else _stored_shape(read, editor)
+    position = op_traits.of(node).weight
+    assert position is not None
+    value = node.inputs[position] if len(node.inputs) > position else None
+    weight = () if value is None else _stored_shape(value, editor)
     kernel = node.attributes.get_ints("kernel_shape") or weight[2:]
     dilations = node.attributes.get_ints("dilations", [1])
     dilation = f"dilation {_join_sizes(dilations[:1] if len({*dilations}) == 1 else dilations)}"
