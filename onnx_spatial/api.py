@@ -19,7 +19,6 @@ from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.conversion.report import EditResult, refusal
 from onnx_spatial.errors import UsageError, VerificationError, of_model
-from onnx_spatial.model import traversal
 from onnx_spatial.model.io import reader
 from onnx_spatial.model.io import writer as writing
 from onnx_spatial.model.io.reader import read_source
@@ -73,15 +72,9 @@ def inspect_model(
     source = read_source(model, static)
     with of_model(source.name):
         plain = convert_source(source, replace(options, chains=False), progress)
-        inspection = Inspection.of(source, plain)
-        if options.chains and not plain.refused():
-            optimized = convert_source(source, options, progress)
-            number = traversal.number_of_nodes(optimized.model or source.proto)
-            inspection.operators += optimized.chains
-            inspection.nodes = (inspection.nodes[1], number)
-            inspection.layouts, inspection.limits = optimized.layouts, optimized.limits
-            inspection.notes = optimized.notes
-    return inspection
+        has_chains = options.chains and not plain.refused()
+        optimized = convert_source(source, options, progress) if has_chains else None
+        return Inspection.of(source, plain, optimized)
 
 
 def convert(

@@ -6,7 +6,7 @@ notebook render the same `Outcome`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -48,8 +48,7 @@ class Inspection:
             a conversion, before and after it.
         layouts: number of nodes before and after that change the layout of a value, if `optimize`
             removes or moves some beside convolutions that it does not fuse; else 0 and 0.
-        limits: the nodes that `optimize` leaves beyond max_rank; None
-            without these, and of `convert`.
+        limits: the nodes that `optimize` leaves beyond max_rank; None without `optimize` or max_rank.
         remaining: the operators that onnxruntime lacks also after a conversion.
         notes: where the search for chains stopped at its limits.
         result: what a conversion makes of the model; None if nothing would change.
@@ -65,25 +64,31 @@ class Inspection:
     result: Source | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, source: Source, edit: EditResult) -> Inspection:
-        """Return the inspection of a model, from the result of its conversion."""
+    def of(
+        cls, source: Source, edit: EditResult, optimized: EditResult | None = None
+    ) -> Inspection:
+        """Return the inspection of a model, from its conversion and, if asked for, its optimization."""
         refused = {(o.domain, o.op_type) for o in edit.operators if o.action == "refuse"}
         unknown = {(o.domain, o.op_type) for o in edit.operators if o.unknown_domain}
         result = None if edit.model is None else source.holding(edit.model)
         index = traversal.Index((result or source).proto)
+        nodes = traversal.number_of_nodes(source.proto), len(index.nodes)
+        if optimized is not None:
+            nodes = nodes[1], traversal.number_of_nodes(optimized.model or source.proto)
+        last = optimized or edit
         return cls(
-            source,
-            [*edit.operators, *edit.chains],
-            (traversal.number_of_nodes(source.proto), len(index.nodes)),
-            edit.layouts,
-            edit.limits,
-            [
+            original=source,
+            operators=[*edit.operators, *last.chains],
+            nodes=nodes,
+            layouts=last.layouts,
+            limits=last.limits,
+            remaining=[
                 each
                 for each in unknown_operators(index, unknown)
                 if (each.domain, each.op_type) not in refused
             ],
-            edit.notes,
-            result,
+            notes=last.notes,
+            result=result,
         )
 
     def __repr__(self) -> str:
@@ -242,8 +247,8 @@ class Inspection:
             what = f"{chains} of standard nodes left, with nothing to gain by a rewrite"
             outcome.remarks.append((what, ""))
         outcome.remarks += [(f"note: {one_line(note)}", "unverified") for note in self.notes]
-        told = {(o.domain, o.op_type) for o in self.operators if o.unknown_domain}
-        lacking = [o.message for o in self.remaining if (o.domain, o.op_type) not in told]
+        listed = {(o.domain, o.op_type) for o in self.operators if o.unknown_domain}
+        lacking = [o.message for o in self.remaining if (o.domain, o.op_type) not in listed]
         outcome.add_lacking(lacking, verbose=verbose)
 
 
@@ -304,13 +309,17 @@ class Conversion:
         """Each operator, chains too, and what was done with it; once verified, what is proven."""
         if self.verification is None:
             return self.inspection.operators
-        results: dict[tuple[str, str], list[OperatorResult]] = {}
+        results = defaultdict[tuple[str, str], list[OperatorResult]](list)
         for result in self.verification.operators:
-            results.setdefault((result.graph, result.node), []).append(result)
-        return [
-            _with_proof(operator, results.get((operator.graph, operator.node), []))
-            for operator in self.inspection.operators
-        ]
+            results[result.graph, result.node].append(result)
+        operators = []
+        for operator in self.inspection.operators:
+            # Operators of one name were verified in their order.
+            if of_name := results[operator.graph, operator.node]:
+                result = of_name.pop(0)
+                operator = replace(operator, proven=result.proven, assumptions=result.assumptions)
+            operators.append(operator)
+        return operators
 
     @property
     def nodes_before(self) -> int:
@@ -441,11 +450,3 @@ class Conversion:
         from onnx_spatial.report.page import render  # jinja2
 
         return render("convert", [self.describe()])
-
-
-def _with_proof(operator: OperatorReport, results: list[OperatorResult]) -> OperatorReport:
-    """Return an operator with what is proven, and take the first of the results of its name."""
-    if not results:
-        return operator
-    result = results.pop(0)
-    return replace(operator, proven=result.proven, assumptions=result.assumptions)
