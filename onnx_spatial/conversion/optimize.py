@@ -13,7 +13,7 @@ tensor of it exceeds the rank limit. All other chains stay as they are, byte for
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,36 +124,25 @@ def _convert_once(
     named, outputs = with_operators(legal, chains)
     edit = convert_operators(named, with_chains, folder=folder, progress=progress)
     keys = [(str(chain.place), name) for chain, name in zip(chains, outputs, strict=True)]
+    output_of = {key: chain.output for key, chain in zip(keys, chains, strict=True)}
+    for index, operator in edit.operator_at.items():
+        entries = tuple(output_of.get((operator.graph, name), name) for name in operator.entries)
+        edit.operator_at[index] = replace(operator, entries=entries)
     reports = {(each.graph, each.output): each for each in edit.operators if each.domain == DOMAIN}
     pairs = [(chain, reports.get(key)) for chain, key in zip(chains, keys, strict=True)]
     is_good = _is_better if options.mode == "lower" else lambda chain, operator: True
-    gaining = [chain for chain, operator in pairs if is_good(chain, operator)]
+    gaining = [chain for chain, result in pairs if is_good(chain, result)]
     if len(gaining) < len(chains):
         return edit, gaining
-    output_of = {key: chain.output for key, (chain, _) in zip(keys, pairs, strict=True)}
     edit.chains = [
-        _describe_chain(chain, _with_own_entries(operator, output_of))
-        if operator
-        else _report_vanished(chain)
+        _describe_chain(chain, operator) if operator else _report_vanished(chain)
         for chain, operator in pairs
     ]
-    edit.operator_at = {
-        index: _with_own_entries(operator, output_of)
-        for index, operator in edit.operator_at.items()
-        if operator.domain != DOMAIN
-    }
+    edit.operator_at = {i: each for i, each in edit.operator_at.items() if each.domain != DOMAIN}
     edit.rewritten = [chain for chain in chains if isinstance(chain, Chain)]
     edit.model = edit.model or named
     _remove_unread(edit.model, named, proto)
     return edit, gaining
-
-
-def _with_own_entries(
-    operator: OperatorReport, output_of: Mapping[tuple[str, str], str]
-) -> OperatorReport:
-    """Name the entries that are chains by the outputs of these."""
-    entries = (output_of.get((operator.graph, name), name) for name in operator.entries)
-    return replace(operator, entries=tuple(entries))
 
 
 def _remove_layout_changes(proto: onnx.ModelProto, result: EditResult, folder: Path | None) -> None:
