@@ -298,11 +298,12 @@ def _describe_convolution(node: ir.Node, editor: GraphEditor) -> str:
     value = node.inputs[position] if len(node.inputs) > position else None
     weight = () if value is None else _stored_shape(value, editor)
     kernel = node.attributes.get_ints("kernel_shape") or weight[2:]
-    dilations = node.attributes.get_ints("dilations", [1])
+    # None: its value is an attribute of the function.
+    dilations = node.attributes.get_ints("dilations") or [1]
     dilation = f"dilation {_join_sizes(dilations[:1] if len({*dilations}) == 1 else dilations)}"
     if len(weight) < 2:
         return f"{f'{node.op_type} {_join_sizes(kernel)}'.strip()}, {dilation}"
-    group = node.attributes.get_int("group", 1)
+    group = node.attributes.get_int("group") or 1
     inputs, outputs = weight[1] * group, weight[0]
     if node.op_type == "ConvTranspose":
         inputs, outputs = weight[0], weight[1] * group

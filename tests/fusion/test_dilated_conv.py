@@ -335,6 +335,14 @@ NUMBERS: dict[str, tuple[str, dict[str, Any]]] = {
         ONE_CHANNEL.format("m = Identity(joined) t = Reshape(s, m)", BACK),
         {"joined": [4, 1, 3, 10], **SQUARE},
     ),
+    "a function with the name of Shape": (
+        ATROUS + "z = own.Shape(t)", {"gives": "float[?,?,?,?] y, float[?,?,?,?] z",
+        "functions": '<domain: "own", opset_import: ["" : 17]> Shape (a) => (b) { b = Add(a, a) }'},
+    ),
+    "a block that is large": (
+        "s = SpaceToBatchND(x, large, pads) r = Relu(s) y = BatchToSpaceND(r, large, pads)",
+        {"large": [2**16, 1], "pads": [[0, 2**16 - 9], [0, 0]]},
+    ),
 }  # fmt: skip
 
 
@@ -355,6 +363,14 @@ def test_zeros_beyond_the_border_keep_their_sign(negative: str) -> None:
     for level in running.LEVELS:
         (y,) = running.run(convert(made), {"x": np.ones((1, 4, 6, 3), np.float32)}, level)
         assert np.array_equal(np.unique(y), [-np.inf, -1])
+
+
+def test_a_pad_of_strings_in_front_is_taken_in() -> None:
+    body = "p = Pad(x, before, e) s = SpaceToBatchND(p, block, none) r = Identity(s) "
+    tables = {"before": [0, 1, 0, 0, 0, 1, 0, 0], "e": np.array("", object)}
+    texts = {"given": "string[1,8,6,3] x", "gives": "string[?,?,?,?] y"}
+    made = model(f"{body} y = BatchToSpaceND(r, block, none)", **texts, **tables)
+    assert lowerings(made) == ["unblocked"] * 2
 
 
 # Amounts that only the run knows

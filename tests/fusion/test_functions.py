@@ -10,6 +10,8 @@ from adapter import convert
 from building import TF
 from fusion.region_models import check, declined, lowerings, model
 
+from onnx_spatial import ConversionError
+
 FUSED, UNBLOCKED = ["dilated convolution"] * 2, ["unblocked"] * 2
 
 
@@ -31,11 +33,11 @@ ANY_RANK = function("""any (x, more, block) => (y) {
     a = Add(s, more)
     y = BatchToSpaceND(a, block, pads)
 }""")
-SCALED = function("""scaled <a, blocks, stride> (x, w, pads) => (y) {
+SCALED = function("""scaled <a, blocks, stride, one> (x, w, pads) => (y) {
     block = Constant <value_ints: ints = @blocks> ()
     s = SpaceToBatchND(x, block, pads)
     t = Transpose <perm = [0, 3, 1, 2]> (s)
-    c = Conv <strides: ints = @stride> (t, w)
+    c = Conv <strides: ints = @stride, group: int = @one> (t, w)
     l = LeakyRelu <alpha: float = @a> (c)
     back = Transpose <perm = [0, 2, 3, 1]> (l)
     y = BatchToSpaceND(back, block, pads)
@@ -46,7 +48,9 @@ FOUR = "float[1,8,6,3] x"
 
 
 def scaled(a: float = 0.5, block: int = 2, stride: int = 1) -> str:
-    return f"scaled <a = {a}, blocks = [{block}, 2], stride = [{stride}, 1]> (x, w11, none)"
+    return (
+        f"scaled <a = {a}, blocks = [{block}, 2], stride = [{stride}, 1], one = 1> (x, w11, none)"
+    )
 
 
 class Row(NamedTuple):
@@ -177,3 +181,13 @@ def test_a_function_of_another_opset_or_without_calls() -> None:
     assert {f.opset_import[0].version for f in converted.functions} == {17}
     x = np.random.default_rng(0).normal(size=(1, 8, 6, 3)).astype(np.float32)
     np.testing.assert_array_equal(running.run(converted, {"x": x})[0], x * 4)
+
+
+def test_element_types_of_which_one_has_no_kernel_of_pad_are_refused() -> None:
+    body = "s = SpaceToBatchND(x, block, pads) a = Identity(s) y = BatchToSpaceND(a, block, none)"
+    own = function(f"own (x, block, pads, none) => (y) {{ {body} }}")
+    calls = twice("own(x, block, pads, none)", "own(i, block, pads, none)")
+    types = {"gives": "float[?,?,?,?] y, int16[?,?,?,?] z", "pads": [[1, 1], [2, 2]]}
+    made = model(calls, given="float[1,4,4,3] x, int16[1,4,4,3] i", functions=own, **types)
+    with pytest.raises(ConversionError, match="several element types and Pad has no kernel"):
+        convert(made)

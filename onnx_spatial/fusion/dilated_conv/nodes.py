@@ -323,7 +323,9 @@ def padding_of(node: NodeView, rank: int) -> list[tuple[Polynomial, Polynomial]]
 def pads_with_zeros(node: NodeView) -> bool:
     """Return whether a Pad is known to write zeros, none of them negative."""
     value = node.known(2) if node.has(2) else np.array(node.attributes.get("value", 0.0))
-    is_zero = value is not None and not value.any() and not np.signbit(value).any()
+    if value is None or value.dtype.kind == "c" or value.any():
+        return False
+    is_zero = value.dtype.kind in "OSU" or not np.signbit(value).any()  # "" is the zero of strings
     return is_zero and node.attributes.get("mode", "constant") == "constant"
 
 

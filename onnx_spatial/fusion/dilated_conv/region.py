@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import onnx
@@ -44,6 +45,7 @@ from onnx_spatial.fusion.dilated_conv.nodes import (
 from onnx_spatial.fusion.rules import Reason
 from onnx_spatial.fusion.views import GraphView, MatchedOp, Matcher, NodeView
 from onnx_spatial.lowering import are_open
+from onnx_spatial.maps.cases import UndecidedError
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
@@ -214,7 +216,7 @@ class _Forward:
             if reasons := [self._ended[name] for name in message.input if name in self._ended]:
                 self._end(message, reasons[0])
             return
-        if message.op_type in _SHAPES:
+        if message.op_type in _SHAPES and self._matcher.is_standard(message):
             return
         step = self._add_step(node, message, layouts)
         if isinstance(step, str):
@@ -343,15 +345,14 @@ class _Forward:
         source, count = self._view.dims(message.input[0]), math.prod(blocks)
         if source is None or len(source) <= len(blocks):
             return
-        batch = source[0] * count if enters else self._view.sizes.quotient(source[0], count)
-        dims = [batch, *source[1:]]
-        for axis, (block, (begin, end)) in enumerate(zip(blocks, pads, strict=True), 1):
-            total = begin.value + end.value
-            if enters:
-                dims[axis] = self._view.sizes.quotient(source[axis] + total, block)
-            else:
-                dims[axis] = source[axis] * block - total
-        self._view.sizes.note(message.output[0], dims)
+        quotient = self._view.sizes.quotient
+        with suppress(UndecidedError):  # blocks are too large: the sizes stay unknown
+            dims = [source[0] * count if enters else quotient(source[0], count), *source[1:]]
+            for axis, (block, (begin, end)) in enumerate(zip(blocks, pads, strict=True), 1):
+                total = begin.value + end.value
+                size = source[axis]
+                dims[axis] = quotient(size + total, block) if enters else size * block - total
+            self._view.sizes.note(message.output[0], dims)
 
     def _front_pad(
         self, subject: MatchedOp, blocks: Sequence[int]
@@ -369,7 +370,9 @@ class _Forward:
         message, readers = self._matcher.standard_message(pad), self._matcher.readers(data)
         if message is None or message.op_type != "Pad" or self._matcher.is_named(data):
             return data, none
-        if not all(self._matcher.subject(n) or n.op_type in _SHAPES for n, _ in readers):
+        if not all(
+            self._matcher.subject(n) or _reads_lengths(n, self._matcher) for n, _ in readers
+        ):
             return data, none
         view = NodeView(pad, self._view)
         dims = view.dims(0)
@@ -448,7 +451,7 @@ def _look_outside(regions: Regions, matcher: Matcher) -> None:
 
 def _reads_lengths(node: ir.Node, matcher: Matcher) -> bool:
     """Return whether a node reads lengths of axes that are the same in all calls of its function."""
-    if matcher.op_type(node) not in _SHAPES - {"Size"}:
+    if not matcher.is_standard(node) or matcher.op_type(node) not in _SHAPES - {"Size"}:
         return False
     return not any(isinstance(v, Conflict) for v in matcher.attributes(node).values())
 

@@ -84,6 +84,10 @@ class _Writer:
         self._bounds = regions.bounds
         self._adjusted: dict[tuple[object, ...], ir.Value] = {}
         self._edit = RegionEdit()
+        #: Of values whose type differs between the calls of a function.
+        self._types = frozenset[int]().union(
+            *(end.subject.info.element_types for end in regions.entries.values())
+        )
 
     def run(self) -> RegionEdit:
         regions, edit = self._regions, self._edit
@@ -111,7 +115,8 @@ class _Writer:
         self, name: str, value: ir.Value, crop: Pairs, border: Border, layout: Blocked
     ) -> None:
         """Note what is computed of the value that the original has in blocks under this name."""
-        self._written[name] = Written(value, crop, border, layout, self._view.element_types(name))
+        types = self._view.element_types(name) or self._types
+        self._written[name] = Written(value, crop, border, layout, types)
 
     def _draft_exit(self, end: End) -> Draft:
         draft, written = Draft(end.subject.node), self._written[end.name]
