@@ -94,12 +94,13 @@ def test_a_refused_operator_is_an_error_that_names_it_and_no_file_is_left(tmp_pa
 def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
     """A lowering that is wrong must be found out by the verification."""
     from onnx_spatial.lowering import permutation
-    from onnx_spatial.lowering.permutation import Stage
 
-    def wrong(kind, before, after):
-        return Stage(kind, before, (after[1], after[0], *after[2:]))
-
-    monkeypatch.setattr(permutation, "Stage", wrong)
+    stage = permutation.Stage
+    monkeypatch.setattr(
+        permutation,
+        "Stage",
+        lambda kind, before, after: stage(kind, before, after[1::-1] + after[2:]),
+    )
     with pytest.raises(VerificationError) as caught:
         convert(path, tmp_path / "out.onnx", prefer="transpose")
     assert caught.value.exit_code == 1

@@ -1,7 +1,6 @@
 """What the commands say, write and return for models that work, and where models differ."""
 
 import io
-import logging
 import os
 import re
 from pathlib import Path
@@ -324,6 +323,7 @@ def test_the_headline_and_figures_of_optimize_and_no_need_of_a_second_time(cli):
     first, *lines = cli("optimize b.onnx --dry-run --no-verify -v").lines
     assert first.startswith("b.onnx: 4 chains became 2 dilated convolutions; ")
     assert f"; {nodes} -> 4 nodes, " in first
+    assert {"chains of standard nodes that are spatial operators:", "not verified"} <= {*lines}
     rows = [line.split() for line in lines]
     for row in (["chains", "to", "rewrite", "4", "0"], ["nodes", str(nodes), "4"]):
         assert row in rows
@@ -337,28 +337,11 @@ def test_the_headline_and_figures_of_optimize_and_no_need_of_a_second_time(cli):
     removed = a["touched"]["initializers_removed"]
     read = {name for node in onnx.load("out/a.onnx").graph.node for name in node.input}
     assert removed and not read.intersection(removed) and a["remaining"] == []
-    assert cli("optimize a.onnx b.onnx --check").out.count("would change; nothing was written") == 2
     assert cli("optimize out/a.onnx out/b.onnx --check").code == 0
     net = chain_models.Net()
     x = net("Relu", chain_models.to_batch(net, "x", (2, 8, 12, 3), 0, 2))
     onnx.save(net.model((2, 8, 12, 3), x), "left.onnx")
     done = cli("optimize left.onnx --check")
+    left = "1 chain of standard nodes left, with nothing to gain by a rewrite"
+    assert done.lines[:2] == ["left.onnx: no spatial operators, nothing to do", left]
     assert done.code == 0
-    assert done.lines[:2] == [
-        "left.onnx: no spatial operators, nothing to do",
-        "1 chain of standard nodes left, with nothing to gain by a rewrite",
-    ]
-
-
-@pytest.mark.usefixtures("chains")
-def test_a_step_summary_log_and_time_of_each_step(cli, monkeypatch, caplog):
-    Path("pyproject.toml").write_text("[tool.onnx-spatial.optimize]\nno-verify = true\n")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
-    caplog.set_level(logging.INFO, "onnx_spatial")
-    shown = cli("optimize a.onnx -o out.onnx -v")
-    text = Path("summary.md").read_text("utf-8")
-    became = "a.onnx: 2 chains became 1 dilated convolution"
-    assert text.startswith(f"**onnx-spatial optimize** {became}; ") and became in caplog.text
-    assert "converting" in shown.err and " s in all" in shown.err
-    assert "chains of standard nodes that are spatial operators:" in shown.lines
-    assert "not verified" in shown.lines
