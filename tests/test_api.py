@@ -103,9 +103,7 @@ def test_what_cannot_be_verified_is_not_written(path, tmp_path, monkeypatch):
     )
     with pytest.raises(VerificationError) as caught:
         convert(path, tmp_path / "out.onnx", prefer="transpose")
-    assert caught.value.exit_code == 1
-    assert caught.value.verification is not None
-    assert "site" in str(caught.value)
+    assert caught.value.verification is not None and "site" in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["in.onnx"]
 
 

@@ -343,5 +343,4 @@ def test_the_headline_and_figures_of_optimize_and_no_need_of_a_second_time(cli):
     onnx.save(net.model((2, 8, 12, 3), x), "left.onnx")
     done = cli("optimize left.onnx --check")
     left = "1 chain of standard nodes left, with nothing to gain by a rewrite"
-    assert done.lines[:2] == ["left.onnx: no spatial operators, nothing to do", left]
-    assert done.code == 0
+    assert done.code == 0 and done.lines[1] == left
