@@ -372,28 +372,38 @@ def _scales(
 def _products(p: Polynomial, facts: Sequence[Polynomial]) -> list[Polynomial]:
     """Return facts, and facts times atoms that cancel a term of `p`, or of such a product.
 
-    A fact without such a term, h - w - 1, is multiplied where that gives no new term to cancel.
+    A fact without such a term, h - w - 1, is multiplied where that gives no new term to cancel. Products
+    are found in rounds; if one has too many terms, it is the last, and only its products without new
+    terms are taken.
     """
-    products = dict.fromkeys(facts)
+    products = list(facts)
     known = {product for q in (p, *facts) for product in q.terms}
     wanted = dict.fromkeys(m for q in ((p,) if top_atoms(p) else facts) for m in _doubtful(q))
     todo = list(wanted)
-    for product in todo:
-        for fact, (other, factor) in ((f, term) for f in facts for term in f.terms.items()):
-            times, lacking = apart(product, other)
-            if lacking or not _is_sure(times) or (factor > 0 and _is_sure(product)):
-                continue
-            found = Polynomial({_times(m, times): f for m, f in fact.terms.items()})
-            if not other and any(f > 0 and m not in known for m, f in found.terms.items()):
-                continue
-            products[found] = None
-            if len(products) > _MAX_PRODUCTS:
-                return list(products)
+    while todo and len(products) <= _MAX_PRODUCTS:
+        before = set(known)
+        added = [*itertools.islice(_round_of_products(todo, facts, known), _MAX_PRODUCTS)]
+        if len(known) > _MAX_FACTS:
+            return [*products, *(q for q in added if before.issuperset(q.terms))]
+        products = list(dict.fromkeys((*products, *added)))
+        todo = list(dict.fromkeys(m for q in added for m in _doubtful(-q) if m not in wanted))
+        wanted.update(dict.fromkeys(todo))
+    return products
+
+
+def _round_of_products(
+    wanted: Iterable[_Product], facts: Sequence[Polynomial], known: set[_Product]
+) -> Iterator[Polynomial]:
+    """Yield facts times atoms that cancel one of these products; their terms become known."""
+    pairs = [(fact, term) for fact in facts for term in fact.terms.items()]
+    for product, (fact, (other, factor)) in itertools.product(wanted, pairs):
+        times, lacking = apart(product, other)
+        if lacking or not _is_sure(times) or (factor > 0 and _is_sure(product)):
+            continue
+        found = Polynomial({_times(m, times): f for m, f in fact.terms.items()})
+        if other or not any(f > 0 and m not in known for m, f in found.terms.items()):
             known.update(found.terms)
-            new = [m for m in _doubtful(-found) if m not in wanted]
-            wanted.update(dict.fromkeys(new))
-            todo += new
-    return list(products)
+            yield found
 
 
 def _is_sure(product: Iterable[Atom]) -> bool:
