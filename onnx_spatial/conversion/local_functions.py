@@ -27,6 +27,7 @@ from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ConversionError, OperatorError
 from onnx_spatial.lowering import Emitter, Lowered, Request, lower_preferring
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.graph.new_nodes import Names
@@ -41,8 +42,6 @@ from onnx_spatial.operators.spellings import (
 
 #: FunctionProto came with this IR version.
 MIN_IR_VERSION = 8
-#: Constant takes integers since this opset. A graph has initializers, a function has not.
-INTEGER_CONSTANT = 9
 #: Constant takes a list of integers, and a reference to one, since this opset.
 REFERENCE_OPSET = 12
 
@@ -195,10 +194,11 @@ def _write_body(
     function.attribute.extend(facts.attributes)
     function.opset_import.append(onnx.helper.make_opsetid("", opset))
     constants = [*emit.constants, *lowered.emitted.constants]
-    if constants and opset < INTEGER_CONSTANT:
+    needed = SINCE["integers in Constant"]
+    if constants and opset < needed:
         raise ConversionError(
-            f"the model's opset is {opset}; a function with integer constants needs "
-            f'{INTEGER_CONSTANT} (use mode "lower", or export the model again with a newer opset)',
+            f"the model's opset is {opset}; a function with integer constants needs {needed} "
+            '(use mode "lower", or export the model again with a newer opset)',
             code=Code.OPSET_TOO_OLD,
         )
     nodes = [*emit.nodes, *lowered.emitted.nodes]

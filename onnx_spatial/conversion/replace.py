@@ -19,14 +19,14 @@ import onnx_ir as ir
 from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.conversion import report
 from onnx_spatial.conversion.graph_editor import GraphEditor, ModelEditor, improve_layouts
-from onnx_spatial.conversion.local_functions import INTEGER_CONSTANT
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.fusion import RULES, MatchedOp, Matcher, Reason, Rewrite, Rule, Writer
 from onnx_spatial.fusion.dilated_conv import RegionEdit, Regions, fuse_regions
 from onnx_spatial.fusion.dilated_conv.region import End
-from onnx_spatial.lowering import MIN_OPSET, Lowered, Request
+from onnx_spatial.lowering import MIN_OPSET, Request
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.new_nodes import apply_edit
 from onnx_spatial.model.inference import shape_inference
@@ -117,7 +117,8 @@ def _replace_one(
     """
     info, operator_at = subject.info, model.result.operator_at
     rewrite, declined = _find_rewrite(subject, model.matcher, write, rules)
-    _check_constants(subject, rewrite.lowered)
+    if (reason := _refuse_constants(subject, rewrite)) is not None:
+        raise ConversionError(reason, code=Code.OPSET_TOO_OLD)
     absorbed = tuple(traversal.label(node) for node in rewrite.absorbed)
     nodes = _carry_out(rewrite, model)
     lowering = rewrite.name or rewrite.lowered.lowering
@@ -140,19 +141,17 @@ def _replace_one(
     return nodes
 
 
-def _check_constants(subject: MatchedOp, lowered: Lowered) -> None:
-    """Check that the constants of a lowering can be Constant nodes if the operator is in a function.
-
-    Raises:
-        ConversionError: they cannot.
-    """
-    opset = subject.request.opset
-    if subject.info.place.function and opset < INTEGER_CONSTANT and lowered.emitted.constants:
-        raise ConversionError(
-            f"the opset of its function is {opset}; integer constants in a function need "
-            f"{INTEGER_CONSTANT} (inline the function first with onnx.inliner.inline_local_functions)",
-            code=Code.OPSET_TOO_OLD,
-        )
+def _refuse_constants(subject: MatchedOp, rewrite: Rewrite) -> Reason | None:
+    """Say why constants of a rewrite cannot be Constant nodes, as in functions; None if they can."""
+    opset, needed = subject.request.opset, SINCE["integers in Constant"]
+    if not subject.info.place.function or opset >= needed:
+        return None
+    if not rewrite.lowered.emitted.constants:
+        return None
+    return (
+        f"the opset of its function is {opset}; integer constants in a function need "
+        f"{needed} (inline the function first with onnx.inliner.inline_local_functions)"
+    )
 
 
 def _find_rewrite(
@@ -169,7 +168,10 @@ def _find_rewrite(
     for rule in rules:
         answer = rule(subject, matcher, lambda request: write(request, subject.info))
         if isinstance(answer, Rewrite):
-            return answer, tuple(declined)
+            reason = _refuse_constants(subject, answer)
+            if reason is None:
+                return answer, tuple(declined)
+            answer = reason
         if answer is not None:
             declined.append(answer)
     return Rewrite.lower_alone(write(subject.request, subject.info), subject), tuple(declined)

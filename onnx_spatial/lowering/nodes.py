@@ -26,6 +26,7 @@ Attribute = int | str | Sequence[int] | ir.Attr
 #: The opset that brought an operator, or a form of it; older ones need another way.
 SINCE = {
     **dict.fromkeys(("ConstantOfShape", "Less of integers", "NonZero", "Where"), 9),
+    "integers in Constant": 9,  # functions have no initializers
     "inputs of Slice": 10,
     **dict.fromkeys(("GatherElements", "GatherND", "negative indices of Gather"), 11),
     **dict.fromkeys(("Range", "inputs of Pad"), 11),

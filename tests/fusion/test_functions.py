@@ -181,6 +181,15 @@ def test_a_function_of_another_opset_or_without_calls() -> None:
     assert {f.opset_import[0].version for f in converted.functions} == {17}
     x = np.random.default_rng(0).normal(size=(1, 8, 6, 3)).astype(np.float32)
     np.testing.assert_array_equal(running.run(converted, {"x": x})[0], x * 4)
+    old = """old (x) => (y, n) {
+        s = SpaceToBatchND <block_shape = [1, 1], paddings = [0, 0, 0, 1]> (x) n = Shape(s)
+        u = Relu(s) y = BatchToSpaceND <block_shape = [1, 1], crops = [0, 0, 0, 0]> (u) }"""
+    made = model(
+        "y, n = own.old(x)", given="float[1,H,W,1] x", gives="float[?,?,?,?] y, int64[4] n",
+        opset=8, functions=function(old, 8),
+    )  # fmt: skip
+    check(made, (1, 4, 4, 1))
+    assert "integer constants in a function need opset 9" in declined(made)
 
 
 def test_element_types_of_which_one_has_no_kernel_of_pad_are_refused() -> None:

@@ -32,6 +32,7 @@ from onnx_spatial.fusion.layout import Layout, write_change
 from onnx_spatial.fusion.views import GraphView, NodeView
 from onnx_spatial.lowering import Emitter, emitter
 from onnx_spatial.lowering.emitter import Size, Tensor
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 
 
@@ -109,7 +110,19 @@ class _Writer:
         entries = [end for name, end in regions.entries.items() if name not in regions.shared]
         edit.removed = [end.subject.node for end in entries]
         _prune_drafts(edit.drafts)
+        self._check_constants()
         return edit
+
+    def _check_constants(self) -> None:
+        """Raise UnwritableError if constants of the drafts cannot stand in an old function."""
+        entries, needed = self._regions.entries, SINCE["integers in Constant"]
+        in_function = any(end.subject.info.place.function for end in entries.values())
+        if not in_function or self._view.opset >= needed:
+            return
+        drafts = self._edit.drafts
+        if any(d.constants or any(n.op_type == "Constant" for n in d.nodes) for d in drafts):
+            reason = f"integer constants in a function need opset {needed}"
+            raise UnwritableError(dict.fromkeys(entries, reason))
 
     def _note_value(
         self, name: str, value: ir.Value, crop: Pairs, border: Border, layout: Blocked
