@@ -7,13 +7,10 @@ divided otherwise: then only this module changes.
 # ruff: noqa: F401
 
 from onnx_spatial.conversion.options import LOWERING_NAMES as LOWERINGS
-from onnx_spatial.conversion.options import MODES
 from onnx_spatial.operators import (
     OPERATORS,
     BatchToSpace,
     ExtractPatches,
-    FixedOperator,
-    Layout,
     Operator,
     Rearrange,
     ReorgYolo,
@@ -24,16 +21,13 @@ from onnx_spatial.operators.spellings import (
     LEFTOVER_OP_TYPES,
     OP_TYPES,
     Call,
-    FixedCall,
     InputFacts,
     NodeFacts,
     read,
     recognize,
 )
-from onnx_spatial.operators.spellings.call import BLOCKS as PYTHON_BLOCKS
 from onnx_spatial.operators.spellings.python_ops import DOMAIN as PYTHON_DOMAIN
 from onnx_spatial.operators.spellings.python_ops import OP_TYPES as PYTHON_OP_TYPES
-from onnx_spatial.operators.spellings.python_ops import as_json, from_json
 
 #: Metadata keys: of a new node, the node that it stands for; of a function, the operator's name.
 ORIGIN = "onnx_spatial.origin"

@@ -193,8 +193,7 @@ def test_times_are_counted_by_step(cli):
     for line in ("reading", "run 1/2: x 1", "run 2/2: x 1", "writing: a.onnx"):
         steps.begin(line)
     steps.end()
-    assert list(steps.seconds) == ["reading", "run", "writing"]
-    assert re.fullmatch(r"time: (\w+ \d+\.\d\d s, ){3}\d+\.\d\d s in all", str(steps))
+    assert re.fullmatch("time: reading .* s, run .* s, writing .* s, .* s in all", str(steps))
     for words in ("-v convert m.onnx --dry-run", "convert m.onnx --dry-run -v"):
         assert re.search(r"^time: reading .*run \d.* s in all$", cli(words).err, re.M)
 
@@ -216,14 +215,12 @@ def test_results_are_appended_to_the_summary_of_the_step(cli, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     for words in ("convert m.onnx -o o.onnx", "verify m.onnx o.onnx", "validate m.onnx"):
         assert cli(f"{words} -q").code == 0
-    Path("bad.onnx").write_text("no model")
-    for words in ("convert bad.onnx -o b.onnx", "verify m.onnx bad.onnx"):
+    for words in ("convert none.onnx -o b.onnx", "verify m.onnx none.onnx"):
         assert cli(words).code == 2
     text = Path("summary.md").read_text()
-    for command in ("convert", "verify"):
-        assert f"**onnx-spatial {command}** bad.onnx: error: bad.onnx: is not an ONNX" in text
-    assert text.startswith("before\n**onnx-spatial convert** ")
-    assert "1 operator became" in text and "**onnx-spatial verify** " in text
+    failed = r"^\*\*onnx-spatial (\w+)\*\* none\.onnx: error: none\.onnx: cannot be read"
+    assert re.findall(failed, text, re.M) == ["convert", "verify"]
+    assert text.startswith("before\n**onnx-spatial convert** ") and "1 operator became" in text
     assert "### onnx-spatial validate: passed" in text
     assert re.search(r"^\| passed \| m\.onnx \| 1 \| [\d.]+ s \|$", text, re.M)
     before = sorted(os.listdir())
