@@ -240,10 +240,10 @@ def _carry_out_region(
         graph.sort()
     editor.improve_layouts()
     editor.fold_biases()
-    reported = {*regions.shared}
+    reported, position = {*regions.shared}, {name: n for n, name in enumerate(regions.entries)}
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
-        origins = regions.origins[end.name] - reported
-        entries = tuple(name for name in regions.entries if name in origins)
+        begun = (regions.origins[end.name] - reported) & position.keys()
+        entries = tuple(sorted(begun, key=position.__getitem__))
         reported.update(entries)
         _report_exit(end, list(zip(names, nodes, strict=True)), entries, edit, editor, model.result)
     _report_entries(regions, edit, model.result)
