@@ -152,21 +152,21 @@ def print_outcome(console: Console, shown: Outcome) -> None:
         say(console, f"{one_line(shown.name)}: {shown.headline}")
     for kind, values in shown.facts.items():
         say(console, one_line(f"  {kind}: {listed(values)}"))
-    print_parts(console, shown.parts)
+    print_sections(console, shown.parts)
     for text, level in shown.remarks:
         say(console, text, style=STYLES.get(level, ""))
-    print_parts(console, shown.checks)
+    print_sections(console, shown.checks)
 
 
-def print_parts(console: Console, shown: list[Section]) -> None:
-    """Print parts of a description: a sentence, a table, and lines below."""
-    for part in shown:
-        if part.message:
-            say(console, part.message, badge=badge(part.status))
-        if part.table is not None:
-            print_table(console, part.table)
-        for line in part.lines:
-            say(console, f"  {line}" if part.message else line)
+def print_sections(console: Console, sections: list[Section]) -> None:
+    """Print sections of a description: a sentence, a table, and lines below."""
+    for section in sections:
+        if section.message:
+            say(console, section.message, badge=badge(section.status))
+        if section.table is not None:
+            print_table(console, section.table)
+        for line in section.lines:
+            say(console, f"  {line}" if section.message else line)
 
 
 def print_how_to_run(console: Console, model: Path) -> None:
@@ -320,7 +320,7 @@ class Output:
             verdict: Any = error.verification
             operators = () if made is None else [each.to_dict() for each in made.operators]
             shown = describe_check(verdict.to_dict(), operators, verbose=self.verbose)
-            print_parts(self.err, shown)
+            print_sections(self.err, shown)
 
     @contextmanager
     def progress(self, *, timed: bool = True) -> Iterator[Callable[[str], None] | None]:

@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from rich.cells import cell_len
 from rich.console import Console
 
-from onnx_spatial.cli.output import Output, append_markdown, badge, print_parts, say
+from onnx_spatial.cli.output import Output, append_markdown, badge, print_sections, say
 from onnx_spatial.errors import count, one_line
 from onnx_spatial.report.figures import duration, first
 from onnx_spatial.report.page import check_file, require, write
@@ -240,7 +240,7 @@ def _print_details(console: Console, report: Report, model: ModelResult, *, verb
         [text for text, _ in shown.remarks], None if verbose else _MAX_SHOWN_PROBLEMS
     ):
         say(console, f"  {one_line(line)}")
-    print_parts(console, shown.checks)
+    print_sections(console, shown.checks)
     if verbose and shown.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in shown.log.splitlines()))
     together = 1 < len(report.failed()) <= _MAX_NAMED_MODELS

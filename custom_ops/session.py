@@ -147,7 +147,7 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
                 edit_model,
                 options=ConvertOptions(mode, fuse, chains, domains=names),
                 static=static,
-                verify=VerifyOptions() if verify is True else verify or None,
+                verify=verify,
             )
             source = _read_model(loaded, sess_options, data=bool(verify))
             loaded, sess_options = self._rewrite_model(loaded, source, sess_options, convert)

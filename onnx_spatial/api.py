@@ -136,7 +136,7 @@ def convert(
         model,
         options,
         static=static,
-        verify=VerifyOptions() if verify is True else verify or None,
+        verify=verify,
         output=output,
         external_data=external_data,
         progress=progress,
@@ -230,7 +230,7 @@ def edit_model(
     options: ConvertOptions,
     *,
     static: Mapping[str, int] | None = None,
-    verify: VerifyOptions | None = None,
+    verify: bool | VerifyOptions | None = None,
     strict: bool = False,
     output: str | os.PathLike[str] | None = None,
     in_place: bool = False,
@@ -243,7 +243,7 @@ def edit_model(
         model: as in `onnx_spatial.convert`, or a model read before.
         options: what becomes of the operators.
         static: sizes of symbolic dims, by name.
-        verify: how the result is compared with the original; None: not at all.
+        verify: how the result is compared with the original; False or None: not at all.
         strict: refuse operators that are left.
         output: file for the result.
         in_place: replace the file `model`. The original is kept beside it, as NAME.orig, until the
@@ -256,6 +256,7 @@ def edit_model(
         UsageError, ModelFileError, ConversionError, VerificationError: as `onnx_spatial.convert`.
     """
     progress = progress or _silent
+    verify = VerifyOptions() if verify is True else verify or None
     if not isinstance(verify, VerifyOptions | None):
         raise UsageError(f"verify must be True, False or VerifyOptions, not {verify!r}")
     if external_data and (in_place or output is None):

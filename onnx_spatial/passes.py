@@ -9,12 +9,11 @@ The pass is functional: it returns a new model that shares the tensors of the ol
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
-from onnx_spatial.api import convert
+from onnx_spatial.api import edit_model
 from onnx_spatial.conversion.options import ConvertOptions, Mode
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification.options import VerifyOptions
@@ -59,23 +58,13 @@ class SpatialPass(ir.passes.FunctionalPass):
         static: Mapping[str, int] | None = None,
         verify: bool | VerifyOptions = False,
     ) -> None:
-        domains = tuple(domains)
         # What is wrong fails here, not after the passes in front.
-        ConvertOptions(mode, fuse, chains, prefer, max_rank, checked, domains)
-        self._convert = functools.partial(
-            convert,
-            mode=mode,
-            fuse=fuse,
-            chains=chains,
-            prefer=prefer,
-            max_rank=max_rank,
-            checked=checked,
-            domains=domains,
-            static=static,
-            verify=verify,
+        self._options = ConvertOptions(
+            mode, fuse, chains, prefer, max_rank, checked, tuple(domains)
         )
+        self._static, self._verify = static, verify
 
     def call(self, model: ir.Model) -> SpatialPassResult:
         """Convert the model."""
-        conversion = self._convert(model)
+        conversion = edit_model(model, self._options, static=self._static, verify=self._verify)
         return SpatialPassResult(conversion.ir_model, conversion.changed, conversion)

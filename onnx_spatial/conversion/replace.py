@@ -143,14 +143,12 @@ def _replace_one(
 
 def _refuse_constants(subject: MatchedOp, rewrite: Rewrite) -> Reason | None:
     """Say why constants of a rewrite cannot be Constant nodes, as in functions; None if they can."""
-    opset, needed = subject.request.opset, SINCE["integers in Constant"]
-    if not subject.info.place.function or opset >= needed:
-        return None
-    if not rewrite.lowered.emitted.constants:
+    if subject.takes_constants or not rewrite.lowered.emitted.constants:
         return None
     return (
-        f"the opset of its function is {opset}; integer constants in a function need "
-        f"{needed} (inline the function first with onnx.inliner.inline_local_functions)"
+        f"the opset of its function is {subject.request.opset}; integer constants in a function need "
+        f"{SINCE['integers in Constant']} (inline the function first with "
+        "onnx.inliner.inline_local_functions)"
     )
 
 

@@ -1,4 +1,7 @@
-"""Fold an Add of a constant for each channel into the Conv in front, across changes of layout."""
+"""Fold an Add of a constant for each channel into the Conv in front, across changes of layout.
+
+Add(T(Conv(x, w)), b) = T(Conv(x, w, b))        T: Transpose, Squeeze, Unsqueeze, or nothing
+"""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from onnx_spatial.analysis import OperatorInfo, read_attributes
 from onnx_spatial.lowering import Request
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.maps.elements import Array
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.maps.sizes import SymbolicValues
@@ -58,6 +59,12 @@ class MatchedOp:
         return [
             d if isinstance(d, int) else self.request.typical(a)[0] for a, d in enumerate(shape)
         ]
+
+    @property
+    def takes_constants(self) -> bool:
+        """Whether its graph may hold new integers: a graph in initializers, a function in nodes."""
+        is_in_function = self.info.place.function is not None
+        return not is_in_function or self.request.opset >= SINCE["integers in Constant"]
 
 
 class Matcher:

@@ -450,7 +450,7 @@ class _Draft:
         form: tuple[object, ...] = (
             (key.source, key.count)
             if isinstance(key, Read)
-            else (_operator_of(atom), *map(self._form_of, _operands(atom)))
+            else (atom.operation.operator, *map(self._form_of, _operands(atom)))
         )
         return self._forms.setdefault(form, len(self._forms))
 
@@ -489,7 +489,9 @@ class _Draft:
         if isinstance(atoms[0].key, Read):
             return self.draft_read(atoms)
         operands = [self._draft_lanes(lanes) for lanes in zip(*map(_operands, atoms), strict=True)]
-        return reduce(lambda a, b: self.draft_operation(_operator_of(atoms[0]), a, b), operands)
+        return reduce(
+            lambda a, b: self.draft_operation(atoms[0].operation.operator, a, b), operands
+        )
 
     # Rows.
 
@@ -544,7 +546,7 @@ class _Draft:
         for operator, neutral in _NEUTRAL.items():
             others = [
                 each[1]
-                if len(each) > 1 and _operator_of(atom) == operator
+                if len(each) > 1 and atom.operation.operator == operator
                 else Polynomial.of(neutral)
                 for atom, each in zip(held, operands, strict=True)
             ]
@@ -661,10 +663,6 @@ def _ordered_terms(p: Polynomial) -> list[tuple[tuple[Atom, ...], int]]:
 
 def _atoms(sizes: Iterable[Polynomial]) -> dict[Atom, None]:
     return {atom: None for p in sizes for product in p.terms for atom in product}
-
-
-def _operator_of(atom: Atom) -> str:
-    return atom.operation.operator
 
 
 def _operands(atom: Atom) -> tuple[Polynomial, ...]:

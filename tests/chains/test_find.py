@@ -127,10 +127,9 @@ def patches_of(model: onnx.ModelProto):
     return chain.patches
 
 
-def same_values(model: onnx.ModelProto, shape) -> None:
+def assert_same_values(model: onnx.ModelProto, shape) -> None:
     """Compare the model with its chain as a named operator, by its numpy kernel."""
-    chains = list_chains(model)
-    named, _ = with_operators(model, chains)
+    named, _ = with_operators(model, list_chains(model))
     x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
     converted = onnx_spatial.convert(named, domains=[chain_ops.DOMAIN], verify=False)
     assert all(node.op_type != "Conv" for node in converted.model.graph.node)
@@ -155,42 +154,43 @@ def test_one_hot_convolutions(shape, attributes, major):
     model = patch_models.channels_first(one_hot((3, 3), 3, major=major), shape, **attributes)
     found = patches_of(model).operator
     assert (found.kernel, found.major) == ((3, 3), major)
-    same_values(model, (2, 3, 9, 11))
+    assert_same_values(model, (2, 3, 9, 11))
 
 
-FLAT = [
-    ((2, 2, 12), (2,), [2]),
-    ((2, 3, 1, 12), (1, 3), [1, 2]),
-    ((2, 3, 8, 12), (1, 3), [8, 2]),  # one row of windows
-    ((2, 3, 8, 12), (3, 1), [2, 3]),
-    ((2, 3, 8, 12), (2, 3), [2, 3]),  # side by side
-    ((2, 2, 4, 6, 8), (2, 1, 2), [1, 2, 2]),
-]
-
-
-@pytest.mark.parametrize(("shape", "kernel", "strides"), FLAT)
+@pytest.mark.parametrize(
+    ("shape", "kernel", "strides"),
+    [
+        ((2, 2, 12), (2,), [2]),
+        ((2, 3, 1, 12), (1, 3), [1, 2]),
+        ((2, 3, 8, 12), (1, 3), [8, 2]),  # one row of windows
+        ((2, 3, 8, 12), (3, 1), [2, 3]),
+        ((2, 3, 8, 12), (2, 3), [2, 3]),  # side by side
+        ((2, 2, 4, 6, 8), (2, 1, 2), [1, 2, 2]),
+    ],
+)
 def test_windows_of_one_row_or_column_and_of_other_ranks(shape, kernel, strides):
     model = patch_models.channels_first(one_hot(kernel, shape[1]), shape, strides=strides)
-    same_values(model, shape)
+    assert patches_of(model).operator.kernel == kernel
+    assert_same_values(model, shape)
 
 
 def test_other_forms_of_patches():
     grouped = one_hot((3, 3), 4, group=True)  # depthwise convolutions put the channels first
     model = patch_models.channels_first(grouped, ("n", 4, "h", "w"), group=4)
     assert patches_of(model).operator.major == "channel"
-    same_values(model, (2, 4, 7, 8))
+    assert_same_values(model, (2, 4, 7, 8))
     model = patch_models.channels_last(one_hot((2, 4), 3), ("n", "h", "w", 3), strides=[2, 3])
     (chain,) = list_chains(model)
     assert [node.op_type for node in chain.nodes] == ["Transpose", "Conv", "Transpose"]
     assert chain.patches.operator.layout == "channels_last"
     assert chain.patches.before == (0, 1, 2, 3)
-    same_values(model, (2, 9, 11, 3))
+    assert_same_values(model, (2, 9, 11, 3))
     for batch in (1, 2):
         model = patch_models.tf2onnx((batch, 9, 11, 3), stride=2)
         (chain,) = list_chains(model)
         assert (chain.source, chain.output) == ("x", model.graph.output[0].name)
         assert chain.patches.channels == 3
-        same_values(model, (batch, 9, 11, 3))
+        assert_same_values(model, (batch, 9, 11, 3))
 
 
 @pytest.mark.parametrize("computed", [False, True])
@@ -200,7 +200,7 @@ def test_gathers_of_windows(arguments, computed):
     model = patch_models.im2col(shape, *arguments, computed=computed)
     (chain,) = list_chains(model)
     assert chain.nodes[-1].op_type == "Reshape" and not chain.one_hot
-    same_values(model, (2, 2, 13, 12))
+    assert_same_values(model, (2, 2, 13, 12))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "bfloat16"])

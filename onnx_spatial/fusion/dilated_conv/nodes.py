@@ -606,7 +606,7 @@ def _same_pads(
     dilations: tuple[int, ...],
     auto_pad: AutoPad,
 ) -> tuple[int, ...] | Reason:
-    """Compute the pads, all begins and then all ends, that auto_pad stands for on t."""
+    """Compute `pads` of the ONNX Conv, begins and then ends, that auto_pad gives for its input."""
     dims = node.dims(0)
     try:
         windows = ExtractPatches(kernel, strides, dilations, auto_pad)

@@ -115,13 +115,12 @@ class _Writer:
 
     def _check_constants(self) -> None:
         """Raise UnwritableError if constants of the drafts cannot stand in an old function."""
-        entries, needed = self._regions.entries, SINCE["integers in Constant"]
-        in_function = any(end.subject.info.place.function for end in entries.values())
-        if not in_function or self._view.opset >= needed:
+        entries, drafts = self._regions.entries, self._edit.drafts
+        if all(end.subject.takes_constants for end in entries.values()):
             return
-        drafts = self._edit.drafts
         if any(d.constants or any(n.op_type == "Constant" for n in d.nodes) for d in drafts):
-            reason = f"integer constants in a function need opset {needed}"
+            opset = SINCE["integers in Constant"]
+            reason = f"integer constants in a function need opset {opset}"
             raise UnwritableError(dict.fromkeys(entries, reason))
 
     def _note_value(
