@@ -81,8 +81,8 @@ def join_facts(each: Sequence[NodeFacts]) -> NodeFacts:
 def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
     joined: dict[str, AttributeValue] = {}
     for name in dict.fromkeys(name for facts in each for name in facts.attributes):
-        first, *others = (facts.attributes.get(name) for facts in each)
-        joined[name] = Conflict() if first is None or others.count(first) < len(others) else first
+        first, *others = (facts.attributes.get(name, Conflict()) for facts in each)
+        joined[name] = first if others.count(first) == len(others) else Conflict()
     return joined
 
 
