@@ -87,7 +87,7 @@ class ModelPair:
     def named(self) -> onnx.ModelProto:
         """The original without its weights, and with a name for each open dim of its inputs."""
         proto = self.original.proto
-        return data.named_dims(proto, data.graph_inputs(proto))
+        return data.named_dims(proto, data.graph_inputs(proto), self.original.folder)
 
     @cached_property
     def infos(self) -> Analysis:

@@ -237,3 +237,12 @@ def test_external_data(tmp_path: Path) -> None:
     (tmp_path / "two" / "two.bin").rename(tmp_path / "one" / "two.bin")
     loose = onnx.load(paths["two"], load_external_data=False)
     assert verify(paths["one"], loose).evidence == "proven"
+
+
+def test_proofs_read_sizes_that_are_external_data(tmp_path: Path) -> None:
+    text = f"g (float[N,90] x) => (float[A,B,C,D] y) {{ t = Reshape(x, s) {SITE} y = Add(b, b) }}"
+    made = model(text, s=[-1, 5, 6, 3], block=[2, 3], pads=[[1, 2], [0, 3]])
+    external = {"save_as_external_data": True, "location": "sizes.bin", "size_threshold": 0}
+    onnx.save(made, tmp_path / "m.onnx", **external)
+    result = onnx_spatial.convert(tmp_path / "m.onnx")
+    assert [each.proven for each in result.operators] == ["all sizes"], result.verification.message

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -88,9 +89,14 @@ def _symbol_of(name: str, axis: int, dim: Dim, declared: Container[Dim]) -> int 
     return symbol
 
 
-def named_dims(model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> onnx.ModelProto:
-    """Copy a model without its weights, and name every unknown input dim by its symbol."""
-    copy = strip_weights(model)
+def named_dims(
+    model: onnx.ModelProto, inputs: Sequence[GraphInput], folder: Path | None = None
+) -> onnx.ModelProto:
+    """Copy a model without its weights, and name every unknown input dim by its symbol.
+
+    Sizes that are external data are read from `folder`.
+    """
+    copy = strip_weights(model, folder)
     dims = {i.name: i.dims for i in inputs}
     for value in copy.graph.input:
         known = dims.get(value.name)

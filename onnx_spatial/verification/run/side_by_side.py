@@ -577,7 +577,7 @@ class _Sides:
         self._part, self._models, self._options = part, models, options
         source = models.original.holding(part.original())
         self._inputs = data.graph_inputs(source.proto)
-        self._named = data.named_dims(source.proto, self._inputs)
+        self._named = data.named_dims(source.proto, self._inputs, source.folder)
         self._infos = analysis.find(self._named, models.domains, source.folder)
         self._original = Original(source, models.domains, infos=self._infos).open()
         kinds = Kinds(self._named, self._infos, self._infos.facts)
