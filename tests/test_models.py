@@ -57,6 +57,22 @@ def test_a_conversion_leaves_no_constant_that_nothing_reads(net):
     assert [t.name for t in model.graph.initializer if t.name not in read] == []
 
 
+def test_two_branches_with_the_same_names_are_proven():
+    """Names of one branch say nothing about the other."""
+    model = onnx.load(ZOO / "wavenet_noncausal" / "model.onnx")
+    branch = onnx.GraphProto(name="branch", output=model.graph.output)
+    branch.node.extend(model.graph.node)
+    choice = onnx.helper.make_node("If", ["take"], ["y"], then_branch=branch, else_branch=branch)
+    del model.graph.node[:], model.graph.value_info[:]
+    model.graph.node.append(choice)
+    model.graph.input.append(onnx.helper.make_tensor_value_info("take", onnx.TensorProto.BOOL, []))
+    model.graph.output[0].name = "y"
+    result = onnx_spatial.convert(model).verification
+    assert result.evidence == "proven", result.message
+    # Nodes that work in another layout are compared one by one, in both.
+    assert any(part.op_type == "Add" for part in result.parts)
+
+
 @pytest.mark.parametrize("net", ["wavenet", "raft"])
 @pytest.mark.parametrize(
     ("before", "after"), [("function", "custom-op"), ("custom-op", "function")]

@@ -138,8 +138,8 @@ def with_original_values(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     copy = deepcopy(model)
     opset = op_traits.opset_of(copy.opset_import) or 0
-    names = {n for _, _, node in traversal.nodes(copy) for n in (*node.input, *node.output)}
     for _, graph in traversal.graphs(copy):
+        names = {n for node in graph.node for n in (*node.input, *node.output)}
         own = op_traits.opset_of(getattr(graph, "opset_import", ())) or opset
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:

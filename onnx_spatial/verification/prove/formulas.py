@@ -106,7 +106,8 @@ class Formulas:
             values: Sequence[Tensor | None],
             function: tuple[str, str, str] | None,
         ) -> Tensor | None:
-            info = self.operator(node, traversal.Place(function))
+            inside = function == place.function
+            info = self.operator(node, place if inside else traversal.Place(function))
             return None if info is None else operator_map(case, info, values, legal=self.legal)
 
         def unknown(
@@ -126,7 +127,8 @@ class Formulas:
     def operator(self, node: onnx.NodeProto, place: traversal.Place) -> OperatorInfo | None:
         """Return the spatial operator that a node is, in the graph at `place` or in one inside of it.
 
-        Names tell the nodes of a graph and of those inside of it apart, but not those of functions.
+        Names tell the nodes of a graph and of those inside of it apart, but not those of functions,
+        nor those of two branches.
         """
         if not recognize(node.op_type, node.domain, len(node.input)):
             return None
