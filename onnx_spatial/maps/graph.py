@@ -29,7 +29,7 @@ from onnx_spatial.maps.elements import Array, constant
 from onnx_spatial.maps.node import MAX_OPSET, NodeView, Rule
 from onnx_spatial.maps.polynomial import ONE, ZERO, Polynomial, product
 from onnx_spatial.maps.tensor import Tensor
-from onnx_spatial.model import op_traits
+from onnx_spatial.model import op_traits, traversal
 
 FunctionKey = tuple[str, str, str]
 
@@ -50,9 +50,6 @@ RULES: dict[str, Rule] = {
     **rules_products.RULES,
     **rules_elements.RULES,
 }
-
-#: The most values on one stack; deeper ones recurse.
-_MAX_STACK = 2000
 
 
 class GraphMaps:
@@ -110,30 +107,20 @@ class GraphMaps:
         Raises:
             UndecidedError: it has no index map.
         """
-        todo = [name]
-        while todo:
-            current = todo[-1]
-            if current in self._values or not self._is_own(current):
-                todo.pop()
-                continue
-            node = self._producers.get(current)
-            missing = [] if node is None else self._missing_inputs(node)
-            if missing and len(todo) < _MAX_STACK:
-                todo += missing
-                continue
-            self._compute_value(current, node)
-            todo.pop()
-        if name in self._values:
-            return self._values[name]
-        if self._outer is not None:
+        if name not in self._values and self._outer is not None and not self._is_own(name):
             return self._outer.value(name)
-        raise UndecidedError(f"the value {name!r} has no index map")
+        is_known = self._values.__contains__
+        for current in traversal.depth_first(name, self._own_inputs, is_known):
+            self._compute_value(current, self._producers.get(current))
+        return self._values[name]
 
     def _is_own(self, name: str) -> bool:
         return name in self._inputs or name in self._constants or name in self._producers
 
-    def _missing_inputs(self, node: onnx.NodeProto) -> list[str]:
-        return [n for n in node.input if n and n not in self._values and self._is_own(n)]
+    def _own_inputs(self, name: str) -> list[str]:
+        """Return the values of this graph that a value is computed from."""
+        node = self._producers.get(name)
+        return [n for n in node.input if n and self._is_own(n)] if node is not None else []
 
     def _compute_value(self, name: str, node: onnx.NodeProto | None) -> None:
         if name in self._inputs:
@@ -149,6 +136,8 @@ class GraphMaps:
                 self._values[output] = tensor
             if name not in self._values:
                 raise UndecidedError(f"{node.op_type}: output {name!r} has no index map")
+        else:
+            raise UndecidedError(f"the value {name!r} has no index map")
 
     def _apply_rule(self, node: onnx.NodeProto) -> Sequence[Tensor]:
         inputs = [self.value(n) if n else None for n in node.input]
