@@ -528,9 +528,9 @@ class SymbolicValues:
             return self._tabulated(entries)
         if dims is None:
             return None
-        element_type = self._type(key).element_type
-        shape = _small_shape(dims)
-        if element_type and shape is not None:
+        element_type, shape = self._type(key).element_type, _small_shape(dims)
+        may_be_sizes = element_type in WHOLE or (element_type in _FLOATS and len(dims) < 2)
+        if may_be_sizes and shape is not None:
             atoms = (Polynomial.atom(ElementKey(*key, i)) for i in range(math.prod(shape)))
             return self._tabulated(Entries(element_type, shape, tuple(atoms)))
         whole = element_type in WHOLE
