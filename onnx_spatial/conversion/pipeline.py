@@ -36,7 +36,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import patch_proto
 from onnx_spatial.model.traversal import Index
 from onnx_spatial.operators.spellings import python_ops
-from onnx_spatial.python_ops.write import write_python_op as python_ops_writer
+from onnx_spatial.python_ops.write import write_python_op
 
 Progress = Callable[[str], None]
 logger = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ def convert_operators(
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
+    write: Writer | None = None,
 ) -> EditResult:
     """Convert the operators of `proto`, which stays as it is.
 
@@ -56,6 +57,7 @@ def convert_operators(
         options: how they are converted; None for the defaults.
         folder: where external data lies.
         progress: called with a line of text now and then.
+        write: writes an operator as nodes; None: as the mode says.
 
     Raises:
         ModelFileError: the graph contradicts itself, or its sizes do not let it run.
@@ -72,7 +74,7 @@ def convert_operators(
         if options.mode == "function":
             result = _with_functions(original, before, infos, options)
         else:
-            write = _node_writer(options)
+            write = write or _node_writer(options)
             result = _replace_all(original, before, infos, write, options, folder, progress)
         for index, operator in result.operator_at.items():
             if (operator.graph, operator.output) in before.repaired:
@@ -96,7 +98,7 @@ def convert_operators(
 def _node_writer(options: ConvertOptions) -> Writer:
     """Return what writes an operator as nodes, in the mode of the options."""
     if options.mode == "custom-op":
-        return python_ops_writer
+        return write_python_op
 
     def lower(request: Request, info: OperatorInfo) -> Lowered:
         return lower_preferring(request, options.prefer, options.max_rank)
@@ -117,7 +119,7 @@ def _replace_all(
     prepared = {
         f.index: report.left(f, done=report.PREPARED)
         for f in infos
-        if custom and f.node.domain == python_ops.DOMAIN and f.error is None
+        if write is write_python_op and f.node.domain == python_ops.DOMAIN and f.error is None
     }
     todo = [f for f in infos if f.index not in prepared]
     if not any(f.known_domain for f in todo):

@@ -67,8 +67,13 @@ _RANGE, _BFLOAT16, _ALLOW_ZERO, _CAST_LIKE, _BITCAST = 11, 13, 14, 15, 26
 _Back = Callable[[ir.Value], ir.Value]
 
 
-def write_python_op(request: Request, info: OperatorInfo) -> Lowered:
+def write_python_op(request: Request, info: OperatorInfo, *, by_position: bool = False) -> Lowered:
     """Emit a Python operator in place of a spatial operator.
+
+    Args:
+        request: what is to be emitted.
+        info: the operator.
+        by_position: whether numbers and bools go by position, too, where they can.
 
     Raises:
         ConversionError: Python operators cannot run it in this model.
@@ -85,7 +90,7 @@ def write_python_op(request: Request, info: OperatorInfo) -> Lowered:
     if not request.ranked and request.shape is not None:
         data = request.of_its_rank(emit)
         request = replace(request, inputs=(data, *request.inputs[1:]), ranked=True)
-    way, carried, back = _carry_data(request, emit)
+    way, carried, back = _carry_data(request, emit, by_position)
     call = request.call
     parameters: list[ir.Value] = []
     attributes: dict[str, str | int] = {SITE: site}
@@ -106,7 +111,7 @@ def write_python_op(request: Request, info: OperatorInfo) -> Lowered:
     return Lowered(way, emit, output)
 
 
-def _carry_data(request: Request, emit: Emitter) -> tuple[str, ir.Value, _Back]:
+def _carry_data(request: Request, emit: Emitter, by_position: bool) -> tuple[str, ir.Value, _Back]:
     """Emit the operator's input in the cheapest exact way; return its name, the input, the way back.
 
     Raises:
@@ -117,7 +122,8 @@ def _carry_data(request: Request, emit: Emitter) -> tuple[str, ir.Value, _Back]:
     pads = request.call.may_pad
     if not types and not pads and request.opset >= _RANGE:
         return _emit_positions(request, emit, None)  # behind a foreign operator: strings, perhaps
-    if types <= set(PREPARED_TYPES):
+    by_position = by_position and len(types) == 1 and request.opset >= _RANGE
+    if types <= set(PREPARED_TYPES) and not by_position:
         return "direct", x, lambda moved: moved
     names = ", ".join(sorted(dtype_name(t) for t in types))
     if types - set(PREPARED_TYPES) - _BY_POSITION:

@@ -25,6 +25,7 @@ from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.operator import Dim, show
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.verification.options import Array, Tolerances
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.values import REALS, STRING, Kinds, dtype_of, is_float
@@ -82,6 +83,11 @@ class ModelPair:
         if unwrapped.model is not before.proto:
             before = before.holding(unwrapped.model)
         return ModelPair(before, after, self.domains | unwrapped.domains)
+
+    @property
+    def has_python_operators(self) -> bool:
+        """Whether the converted model runs Python operators, as the original does."""
+        return any(each.domain == DOMAIN for each in self.converted.proto.opset_import)
 
     @cached_property
     def named(self) -> onnx.ModelProto:

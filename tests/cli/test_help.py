@@ -121,7 +121,7 @@ def test_commands_load_neither_sympy_nor_what_verify_does_without(tmp_path):
     code = f"""{RUN}
 import gc
 run("verify -q {model} {converted}")
-unneeded = ("fusion", "lowering", "chains.find_chains", "report.page", "report.graphs")
+unneeded = ("chains.find_chains", "report.page", "report.graphs")
 print(*(name for name in unneeded if f"onnx_spatial.{{name}}" in sys.modules), gc.isenabled())
 print(type(sys.modules["onnx.reference"]).__name__)
 run("inspect -q {model}")

@@ -1,17 +1,18 @@
-"""Run a model: in a session of onnxruntime, with the spatial operators by their definitions in numpy.
+"""Run a model: in a session of onnxruntime, with the spatial operators in Python.
 
 No runtime loads an original. In it a Python operator says where each element of the output comes from,
-counted from 1, with 0 for padding; Gather fetches the elements, of any type:
+counted from 1, with 0 for padding; Gather fetches the elements (`python_ops.write`):
 
-    x -> Shape -> Call(., parameters) -> Reshape -> Gather -> y
-    x -> Reshape [-1] -> Concat(zero, .) -----------^
+    x -> Shape -> Range -> Reshape -> operator -> Reshape -> Gather -> y
+    x -> Reshape [-1] -> Concat(zero, .) --------------------^
 
-The code that replaces operators in converted models is not used: a mistake there is none here. Only
-convolutions that onnxruntime refuses, auto_pad SAME with dilations, get the pads that conversion gives
+Python operators have the definitions in numpy that converted models of mode "custom-op" run, too. So
+the parts of such a model are compared with the same definitions in onnx's reference evaluator
+(`evaluator`). That also runs the original where onnxruntime-extensions is not available, and for types
+that have no Python operators.
+
+Convolutions that onnxruntime refuses, auto_pad SAME with dilations, get the pads that conversion gives
 them. That these are right is proven from the files.
-
-Where onnxruntime-extensions is not available, and for types that Gather does not take, onnx's reference
-evaluator runs the original (`evaluator`).
 
 What fails raises a `RunError` of one clear line. Native code may end the process: so what runs reports
 what it is about to do before each load and each run.
@@ -22,32 +23,28 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
 
-from onnx_spatial import analysis
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.conversion import onnxruntime_pads
-from onnx_spatial.conversion.marked_functions import without_earlier_form
-from onnx_spatial.errors import OperatorError
+from onnx_spatial.conversion.options import ConvertOptions
+from onnx_spatial.conversion.pipeline import convert_operators
+from onnx_spatial.errors import OperatorError, SpatialError
+from onnx_spatial.lowering import Lowered, Request
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import new_nodes
 from onnx_spatial.model.inference import functions
 from onnx_spatial.model.io import reader, sparse
 from onnx_spatial.operators.operator import show
-from onnx_spatial.operators.spellings import InputFacts, read
-from onnx_spatial.operators.spellings.python_ops import DOMAIN, SITE, VERSION
+from onnx_spatial.operators.spellings.python_ops import DOMAIN
 from onnx_spatial.python_ops import registration
-from onnx_spatial.python_ops.kernels import CALLS, KEY, PREPARED_TYPES
+from onnx_spatial.python_ops.write import write_python_op
 from onnx_spatial.verification import process
 from onnx_spatial.verification.options import Array
 from onnx_spatial.verification.process import CONVERTED, ORIGINAL
@@ -72,7 +69,6 @@ class Session:
         of: the model that it is, or is a part of, for messages: ORIGINAL or CONVERTED.
         optimise: with all of onnxruntime's optimisations, or without any.
         folder: folder of its external data.
-        keeps: what must live as long as the session: it holds the operators that the model calls.
 
     Attributes:
         outputs: types in onnxruntime, by name.
@@ -92,9 +88,8 @@ class Session:
         of: str = ORIGINAL,
         optimise: bool = False,
         folder: Path | None = None,
-        keeps: object = None,
     ) -> None:
-        self._of, self._keeps = of, keeps
+        self._of = of
         self._level = f"optimisations {'on' if optimise else 'off'}"
         options = _session_options(optimise, folder)
         self._raising: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -255,14 +250,6 @@ def _dense_output(value: Any) -> Any:
 #: Most elements of the output of an operator: a block of 10^9 must not exhaust the memory. A string
 #: takes some 60 bytes.
 _MAX_ELEMENTS, _MAX_STRINGS = 2**27, 2**22
-#: Most positions in a window or block; each is one step of the kernel.
-_MAX_POSITIONS = 2**16
-
-#: Types that Gather and Concat take in onnxruntime; bfloat16 from that opset on.
-_GATHERED = frozenset(
-    {*PREPARED_TYPES, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.STRING}
-)
-_BFLOAT16_OPSET, _CAST_LIKE_OPSET = 13, 15
 
 
 class Original:
@@ -271,9 +258,8 @@ class Original:
     Args:
         source: the model, and where its external data lies.
         domains: operator domains of the user's own that hold spatial operators.
-        infos: its spatial operators, if they are known already, and no earlier form is to be undone;
-            else they are looked for.
         values: inner values of the main graph that become outputs, too.
+        evaluated: whether onnx's evaluator runs it in any case.
 
     Raises:
         RunError: it cannot be made a model that loads.
@@ -284,34 +270,26 @@ class Original:
         source: reader.Source,
         domains: Iterable[str] = (),
         *,
-        infos: Sequence[OperatorInfo] = (),
         values: Iterable[str] = (),
+        evaluated: bool = False,
     ) -> None:
-        self._domains = frozenset(domains)
-        if not infos:
-            before = without_earlier_form(source.proto, folder=source.folder)
-            source = source.holding(before.model)
-            self._domains |= before.domains
-        source = reader.resolved(source)
+        self._domains, source = frozenset(domains), reader.resolved(source)
         self._folder = source.folder
-        model = _with_explicit_pads(_inline_functions(source.proto), source.folder)
-        declared = {value.name for value in model.graph.output}
-        model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
-        nodes = [node for _, _, node in traversal.nodes(model)]
-        if infos and len(nodes) == traversal.number_of_nodes(source.proto):
-            infos = [replace(info, node=nodes[info.index]) for info in infos]
-        else:  # positions of nodes are others where functions are inlined
-            infos = analysis.find(model, self._domains, source.folder)
-        infos = [info for info in infos if info.known_domain]
-        for info in infos:
-            if info.place.function is not None:
-                raise RunError(f"{info.place} has spatial operators and cannot be inlined", "load")
-        self._model, self._bytes = model, b""
-        if registration.available() and all(map(_is_gathered, infos)):
-            called = _replace_operators(model, infos)
-            self._bytes = reader.serialize(model, source.name)
-            registration.provide_functions(called)
-            weakref.finalize(self, registration.withdraw_functions, [*called])
+        self._model = _with_explicit_pads(_inline_functions(source.proto), source.folder)
+        outputs = self._model.graph.output
+        declared = {value.name for value in outputs}
+        outputs.extend(onnx.ValueInfoProto(name=n) for n in values if n not in declared)
+        self._bytes = b""
+        if registration.available() and not evaluated:
+            options = ConvertOptions("custom-op", domains=tuple(self._domains))
+            try:
+                result = convert_operators(
+                    self._model, options, folder=self._folder, write=_write_by_position
+                )
+            except SpatialError as error:
+                raise RunError(str(error), "load") from None
+            if all(operator.action != "refuse" for operator in result.operators):
+                self._bytes = reader.serialize(result.model or self._model, source.name)
 
     def open(self, *, optimise: bool = False) -> Session | Evaluator:
         """Open a session, or onnx's evaluator where that is not possible.
@@ -323,7 +301,26 @@ class Original:
             from onnx_spatial.verification.run.evaluator import Evaluator  # takes long to import
 
             return Evaluator(self._model, self._domains, self._folder)
-        return Session(self._bytes, optimise=optimise, folder=self._folder, keeps=self)
+        return Session(self._bytes, optimise=optimise, folder=self._folder)
+
+
+def _write_by_position(request: Request, info: OperatorInfo) -> Lowered:
+    """Emit a Python operator, unless its output is too large to be computed.
+
+    Raises:
+        RunError: it is.
+        ConversionError: Python operators cannot run it in this model.
+    """
+    most = _MAX_STRINGS if onnx.TensorProto.STRING in info.element_types else _MAX_ELEMENTS
+    read, made = (
+        math.prod(dim for dim in shape or () if isinstance(dim, int) and dim)
+        for shape in (request.shape, info.output_shape)
+    )
+    if made > max(most, read):  # of larger data no run asks
+        site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
+        shown = show(info.output_shape or ())
+        raise RunError(f"{site}: its output {shown} is too large to be compared", "rule")
+    return write_python_op(request, info, by_position=True)
 
 
 def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -358,127 +355,3 @@ def _with_explicit_pads(model: onnx.ModelProto, folder: Path | None) -> onnx.Mod
         if not each.converted:
             raise RunError(f"{each.op_type} {each.node!r}: {each.reason}", "load", each.node)
     return model if result.model is None else result.model
-
-
-def _is_gathered(info: OperatorInfo) -> bool:
-    """Return whether onnxruntime moves elements of all types that the data may have."""
-    has_bfloat16 = (info.opset or 0) >= _BFLOAT16_OPSET
-    return info.element_types <= _GATHERED - (set() if has_bfloat16 else {TensorProto.BFLOAT16})
-
-
-def _replace_operators(
-    model: onnx.ModelProto, infos: Sequence[OperatorInfo]
-) -> dict[int, Callable[..., Array]]:
-    """Replace spatial operators in place; return the functions that are called for them, by number."""
-    opset = op_traits.opset_of(model.opset_import) or 0
-    called: dict[int, Callable[..., Array]] = {}
-    inserted: dict[int, new_nodes.Inserted] = {}
-    for info in infos:
-        present = [index for index, name in enumerate(info.node.input) if name]
-        site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
-        reason = ""
-        if present[:1] != [0]:
-            reason = "the data input is missing"
-        elif len(present) not in CALLS:
-            reason = "has too many inputs"
-        elif any(traversal.subgraphs(info.node)):
-            reason = "has a graph as an attribute"
-        if reason:
-            raise RunError(f"{site}: {reason}", "load")
-        function = _positions_function(info, present[1:])
-        called[id(function)] = function
-        inputs = [info.node.input[i] for i in present]
-        nodes = _fetching_nodes(info, inputs, opset, {SITE: site, KEY: id(function)})
-        inserted[info.index] = new_nodes.Inserted(nodes, ())
-    new_nodes.in_front(model, inserted)
-    if inserted and not any(o.domain == DOMAIN for o in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(DOMAIN, VERSION))
-    return called
-
-
-def _fetching_nodes(
-    info: OperatorInfo, inputs: Sequence[str], opset: int, attributes: Mapping[str, Any]
-) -> list[onnx.NodeProto]:
-    """Return nodes that fetch elements from where a call says; the operator becomes an Identity.
-
-    The first Reshape changes nothing. It tells onnxruntime the sizes that are known, and fails where
-    the call has failed (`python_ops.kernels`), unless it makes no elements.
-    """
-    nodes: list[onnx.NodeProto] = []
-
-    def add_node(op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node, and return the name of its output."""
-        name = f"onnx_spatial.run/{info.index}/{len(nodes)}"
-        nodes.append(helper.make_node(op_type, inputs, [name], name, domain=domain, **attributes))
-        return name
-
-    def add_constant(array: Array) -> str:
-        return add_node("Constant", value=numpy_helper.from_array(array))
-
-    x, *parameters = inputs
-    shape = add_node("Shape", x)
-    integers = [add_node("Cast", name, to=int(TensorProto.INT64)) for name in parameters]
-    call = add_node(CALLS[len(inputs)], shape, *integers, domain=DOMAIN, **attributes)
-    dims = info.output_shape
-    sizes = [d if isinstance(d, int) else 0 for d in dims or ()]
-    if info.facts.inputs[0] is None or dims is None:
-        same = add_node("Sub", shape, shape)
-    elif 0 in dims or math.prod(filter(None, sizes)) > _MAX_ELEMENTS:
-        same = add_constant(np.zeros(len(sizes), np.int64))
-    else:
-        same = add_constant(np.array(sizes, np.int64))
-    positions = add_node("Reshape", call, same)
-    if not info.element_types and opset >= _CAST_LIKE_OPSET:
-        zero = add_node("CastLike", add_constant(np.zeros(1, np.int64)), x)
-    elif TensorProto.STRING in info.element_types:
-        zero = add_constant(np.full(1, "", object))
-    else:
-        element_type = min(info.element_types, default=TensorProto.FLOAT)
-        zero = add_constant(np.zeros(1, dtype_of(element_type)))
-    flat = add_node("Reshape", x, add_constant(np.array([-1])))
-    y = add_node("Gather", add_node("Concat", zero, flat, axis=0), positions, axis=0)
-    outputs = list(filter(None, info.node.output[:1])) or [f"{y}/unread"]
-    info.node.CopyFrom(helper.make_node("Identity", [y], outputs, info.node.name))
-    return nodes
-
-
-def _check_elements(shape: Sequence[Any], most: int = _MAX_ELEMENTS) -> None:
-    """Refuse an output that is too large to be computed.
-
-    Raises:
-        OperatorError: it is.
-    """
-    if math.prod(shape) > most:
-        raise OperatorError(f"its output {show(shape)} is too large to be compared")
-
-
-def _positions_function(info: OperatorInfo, numbers: Sequence[int]) -> Callable[..., Array]:
-    """Return the function from the shape of the data, and parameters, to positions in the data.
-
-    Args:
-        info: what is known of the operator before a run.
-        numbers: of the inputs that are parameters.
-    """
-    facts = info.facts
-    most = _MAX_STRINGS if TensorProto.STRING in info.element_types else _MAX_ELEMENTS
-
-    def positions(shape: Array, *parameters: Array) -> Array:
-        arrays: list[Array | None] = [None] * len(facts.inputs)
-        sizes = shape.tolist()
-        _check_elements(sizes)
-        arrays[0] = x = np.arange(1, math.prod(sizes) + 1).reshape(sizes)
-        for number, parameter in zip(numbers, parameters, strict=True):
-            known = facts.inputs[number]
-            dtype = known.dtype if known is not None and known.dtype else "int64"
-            arrays[number] = parameter.astype(dtype)
-        inputs = [None if array is None else InputFacts.of(array) for array in arrays]
-        call = read(replace(facts, inputs=tuple(inputs)))
-        operator = call.bind(arrays)
-        _check_elements(operator.output_shape(x.shape), most)
-        if math.prod(operator.positions) > _MAX_POSITIONS:
-            raise OperatorError(
-                f"{operator.positions_of} of {show(operator.positions)} are too large to be compared"
-            )
-        return operator(x)
-
-    return positions

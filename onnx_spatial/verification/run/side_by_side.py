@@ -132,11 +132,6 @@ class ModelRuns:
     # What they show
 
     @property
-    def same_operators(self) -> bool:
-        """Whether the converted model runs Python operators, as the original does."""
-        return any(each.domain == DOMAIN for each in self.models.converted.proto.opset_import)
-
-    @property
     def failed_outputs(self) -> list[OutputResult]:
         """The comparisons of outputs that failed."""
         return [output for output in self.outputs if output.passed is False]
@@ -189,8 +184,8 @@ class ModelRuns:
 
     def _run_original(self) -> None:
         """Run the original on what the user gave, or at sizes where it runs."""
-        source, infos = self.models.original, self.models.infos
-        self._prepared = Original(source, self.models.domains, infos=infos, values=self._watched)
+        source = self.models.original
+        self._prepared = Original(source, self.models.domains, values=self._watched)
         self._original = self._prepared.open()
         runs = self._on_data_of_the_user() or self._at_legal_sizes()
         self._expected = [outputs for _, outputs in runs]
@@ -579,7 +574,9 @@ class _Sides:
         self._inputs = data.graph_inputs(source.proto)
         self._named = data.named_dims(source.proto, self._inputs, source.folder)
         self._infos = analysis.find(self._named, models.domains, source.folder)
-        self._original = Original(source, models.domains, infos=self._infos).open()
+        # Else both sides would run the same Python operators.
+        evaluated = models.has_python_operators
+        self._original = Original(source, models.domains, evaluated=evaluated).open()
         kinds = Kinds(self._named, self._infos, self._infos.facts)
         self._kind = kinds.of_values()[part.output]
         self._rng = np.random.default_rng(options.seed)
