@@ -19,7 +19,7 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,11 +47,6 @@ PREPARED_TYPES = tuple(
     for name in "FLOAT DOUBLE INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 BOOL".split()
 )
 
-#: Operators that call a function of this process, by number of inputs, all of int64; the attribute KEY
-#: is the number of the function. They serve sessions that are made and run here.
-CALLS = {count: f"Call{count}" for count in range(1, 6)}
-KEY = "key"
-
 #: Inputs of at least this size, in bytes, are freed before onnxruntime allocates the output.
 _LARGE_BYTES = 1 << 24
 
@@ -72,52 +67,34 @@ class Result(np.ndarray[Any, np.dtype[Any]]):
         return self.view(np.ndarray)
 
 
-def operator_bodies(
-    failures: Failures,
-    signals: Signals,
-    functions: Mapping[int, Callable[..., Array]],
-    *,
-    raw: bool,
-) -> dict[str, Body]:
+def operator_bodies(failures: Failures, signals: Signals, *, raw: bool) -> dict[str, Body]:
     """Return the function of each operator of the domain.
 
     Args:
         failures: keeps errors.
         signals: says whether the run was interrupted.
-        functions: functions that CALLS may call, by number; the first argument is a shape.
         raw: whether onnxruntime-extensions accepts a `Result`.
     """
 
-    def guarded(compute: Callable[..., Array], rank: Callable[[Array], int] = np.ndim) -> Body:
+    def body_of(name: str) -> Body:
         def body(x: Array, *parameters: Array, site: str, **attributes: Any) -> Array:
             try:
                 if signals.pending():
                     raise KeyboardInterrupt
-                result = compute(x, *parameters, **attributes)
+                arrays = ((array.shape, array.tobytes()) for array in parameters)
+                plan = _plan_of_node(name, x.shape, tuple(attributes.items()), *arrays)
+                result = _run_plan(plan, x)
             except BaseException as error:
                 number = failures.keep(site, error)
                 with suppress(BaseException):  # of the program's own handlers and filters
                     level = logging.DEBUG if failures.awaited else logging.ERROR
                     logger.log(level, "%s: %s", site, error or type(error).__name__)
-                result = refused_array(number, rank(x), x.dtype)
+                result = refused_array(number, x.ndim, x.dtype)
             return result.view(Result) if raw else _as_boxable(result)
 
         return body
 
-    def spatial(name: str) -> Body:
-        def compute(x: Array, *parameters: Array, **attributes: Any) -> Array:
-            arrays = ((array.shape, array.tobytes()) for array in parameters)
-            return _run_plan(_plan_of_node(name, x.shape, tuple(attributes.items()), *arrays), x)
-
-        return guarded(compute)
-
-    def call(*inputs: Array, key: int) -> Array:
-        return functions[key](*inputs)
-
-    return {
-        **{name: spatial(name) for name in OP_TYPES},
-        **{name: guarded(call, np.size) for name in CALLS.values()},
-    }
+    return {name: body_of(name) for name in OP_TYPES}
 
 
 def _run_plan(plan: Copies, x: Array) -> Array:

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
@@ -42,7 +42,7 @@ from onnx_spatial.python_ops.kernels import Failures, Signals, exception_of
 _MARK = "_onnx_spatial_operators"
 _LIBRARY = "onnxruntime_extensions"
 #: Version of the state, so that incompatible copies of this package do not share it.
-_PROTOCOL = 4
+_PROTOCOL = 5
 
 #: onnxruntime-extensions sets this variable when it is imported, which would make every child
 #: process parse its models with protobuf's slow implementation.
@@ -214,17 +214,6 @@ def state() -> Any:
     return found
 
 
-def provide_functions(functions: Mapping[int, Callable[..., Any]]) -> None:
-    """Let the nodes of `kernels.CALLS` call functions, which they find by number."""
-    state().functions.update(functions)
-
-
-def withdraw_functions(numbers: Iterable[int]) -> None:
-    """Forget functions that no session calls any more."""
-    for number in numbers:
-        state().functions.pop(number, None)
-
-
 def _new_state(library: ModuleType) -> Any:
     """Put a state on the module onnxruntime_extensions, unless another thread was faster."""
     fresh = SimpleNamespace(
@@ -234,7 +223,6 @@ def _new_state(library: ModuleType) -> Any:
         ready=False,
         failures=Failures(),
         signals=Signals(),
-        functions={},
         operators=[],
         options=weakref.WeakSet(),
     )
@@ -258,19 +246,15 @@ def _register_operators(library: ModuleType, state: Any) -> None:
         return
     kinds = library.PyOp
     int64, text = kinds.dt_int64, kinds.dt_string
-    signatures = [
-        (name, [int64] * count, {SITE: text, kernels.KEY: int64})
-        for count, name in kernels.CALLS.items()
-    ]
+    signatures = []
     for element_type in kernels.PREPARED_TYPES:
         data = getattr(kinds, f"dt_{TensorProto.DataType.Name(element_type).lower()}")
         block = ([data, int64, int64], {SITE: text, BATCH_ENTRY: int64})
         fixed = ([data], {SITE: text, PARAMETERS: text})
         signatures += [(name, *block) for name in BLOCKS]
         signatures += [(name, *fixed) for name in FIXED]
-    bodies = kernels.operator_bodies(
-        state.failures, state.signals, state.functions, raw=_takes_results(library)
-    )
+    raw = _takes_results(library)
+    bodies = kernels.operator_bodies(state.failures, state.signals, raw=raw)
     for name, inputs, attributes in signatures:
         state.operators.append(
             library.Opdef.create(
