@@ -16,7 +16,7 @@ outputs alone, and the whole of each is one part.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from graphlib import TopologicalSorter
@@ -42,11 +42,6 @@ _Function = tuple[str, str, str]
 _OMITTED, _UNKNOWN = -2, -1
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-#: Attributes whose bytes say all: tensors may lie in other files.
-_PLAIN = frozenset(
-    onnx.AttributeProto.AttributeType.Value(name)
-    for name in "FLOAT INT STRING FLOATS INTS STRINGS".split()
-)
 _RANDOM = op_traits.having(Trait.RANDOM)
 
 
@@ -79,7 +74,6 @@ class Definitions:
         }
         for place, name in renamed:
             self._shared[place].discard(name)
-        self.unchanged = self._unchanged_nodes(stored)
         self.before, self.after = (
             Numbering(self, graphs, folder, numbers, known)
             for graphs, folder, known in zip((original, converted), folders, stored, strict=True)
@@ -92,56 +86,6 @@ class Definitions:
     def is_fed(self, name: str, place: traversal.Place) -> bool:
         """Return whether a value is an input of the graph at `place` in both models."""
         return self.original.is_fed(name, place) and self.converted.is_fed(name, place)
-
-    def _unchanged_nodes(
-        self, stored: Sequence[Mapping[Key, Hashable]]
-    ) -> dict[traversal.Place, set[str]]:
-        """Return the first outputs of nodes that both models have alike, with all that they read.
-
-        Most nodes of a large model are such: they need no numbers. Others may be alike, too.
-        """
-        sides = self.original, self.converted
-        local = {function.domain for each in sides for function in each.model.functions}
-        replaceable = sides[0].overridable | sides[1].overridable
-        held: dict[traversal.Place, set[str]] = {}
-        for place, name in stored[0].keys() & stored[1].keys():
-            if stored[0][place, name] == stored[1][place, name]:
-                held.setdefault(place, set()).add(name)
-        alike: dict[traversal.Place, set[str]] = {}
-        unchanged: dict[traversal.Place, set[str]] = {}
-        for place, shared in self._shared.items():
-            versions = [each.imports(place).opsets for each in sides if each.has_one(place)]
-            if len(versions) != len(sides) or versions[0] != versions[1]:
-                continue
-            if place.steps and place.outer not in alike:
-                continue
-            before, after = (each.graphs[place] for each in sides)
-            inputs = zip(value_names(before.input), value_names(after.input), strict=False)
-            known = {old for old, new in inputs if old == new}
-            known.difference_update(*(each.stored[place] for each in sides))
-            known |= (held.get(place, set()) - replaceable) | shared
-            if place.steps:
-                known |= alike[place.outer].difference(*(each.names(place) for each in sides))
-            known.add("")
-            alike[place] = known
-            texts = {node.SerializeToString() for node in before.node}
-            unchanged[place] = {
-                node.output[0]
-                for node in after.node
-                if known.issuperset(node.input)
-                and node.SerializeToString() in texts
-                and any(node.output[:1])
-                and shared.issuperset(filter(None, node.output))
-                and node.domain not in local
-                and all(a.type in _PLAIN and not a.ref_attr_name for a in node.attribute)
-            }
-        return unchanged
-
-    def changed_nodes(self, graphs: Graphs) -> Iterator[tuple[traversal.Place, onnx.NodeProto]]:
-        """Yield the nodes of one of both models that may not be the same in the other one."""
-        for place, node in graphs.nodes:
-            if not node.output or node.output[0] not in self.unchanged.get(place, ()):
-                yield place, node
 
     def defined_alike(self, name: str, place: traversal.Place) -> bool:
         """Return whether both models define a value by the same computation."""
@@ -226,7 +170,7 @@ class Numbering:
         stored: keys of its stored tensors.
 
     Attributes:
-        values: number of the definition of each value, by graph and name; not of unchanged nodes.
+        values: number of the definition of each value, by graph and name.
         holders: number of the operator of each node with the graphs inside of it, by its first output;
             of those that draw no random numbers.
         fed: names of the inputs of each graph; None in the place of a name that only one model has.
@@ -312,10 +256,8 @@ class Numbering:
             parts = [_digest_tensor(t, self._folder) for t in (sparse.values, sparse.indices)]
             content = sparse.SerializeToString() if None in parts else None
             reads[sparse.values.name] = self._number("sparse", *sparse.dims, *parts, content)
-        values, unchanged = dict(reads), self._both.unchanged.get(place, ())
+        values = dict(reads)
         for node in traversal.in_order(graph):
-            if node.output and node.output[0] in unchanged:
-                continue
             for name, number in zip(node.output, self._number_node(place, node), strict=False):
                 if name:
                     values[name] = number

@@ -126,7 +126,6 @@ class Graphs:
         self.model = model
         graphs = list(traversal.graphs(model))
         self.graphs: dict[traversal.Place, traversal.GraphLike] = dict(graphs)
-        self._are_told_apart = len(graphs) == len(self.graphs)
         known = {place: f for (place, _), f in zip(graphs, facts, strict=False)}
         self.nodes = [(place, node) for place, _, node in traversal.nodes(model)]
         if read := _attributes_read(model):
@@ -229,14 +228,6 @@ class Graphs:
             return True
         producer = self.find(name, place)
         return producer is not None and is_constant(producer) and not self.is_replaceable(producer)
-
-    def names(self, place: traversal.Place) -> set[str]:
-        """Return the names that the graph at `place` defines itself."""
-        return {*self.fed[place], *self.stored[place], *self.producers[place]}
-
-    def has_one(self, place: traversal.Place) -> bool:
-        """Return whether there is a graph at `place`, and only one."""
-        return place in self.graphs and self._are_told_apart
 
     def is_fed(self, name: str, place: traversal.Place) -> bool:
         """Return whether a name is an input of the graph at `place` itself."""

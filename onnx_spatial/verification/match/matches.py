@@ -272,7 +272,7 @@ class Matches:
     def _differing_values(self) -> Iterator[Key]:
         """Yield each value of both models that they define differently, then such outputs."""
         known = self._definitions
-        for place, node in known.changed_nodes(self.original):
+        for place, node in self.original.nodes:
             for name in node.output:
                 if known.is_shared(name, place) and not known.defined_alike(name, place):
                     yield place, name
@@ -420,7 +420,7 @@ def _added_and_unread(definitions: Definitions) -> Iterator[str]:
     Runtimes run them all the same, and may fail.
     """
     original, converted = definitions.original, definitions.converted
-    for place, node in definitions.changed_nodes(converted):
+    for place, node in converted.nodes:
         names = [name for name in node.output if name]
         known = (
             n
