@@ -53,7 +53,7 @@ from onnx_spatial.verification.match.graphs import (
 from onnx_spatial.verification.options import Array, Tolerance, VerifyOptions
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.run.run_error import RunError
-from onnx_spatial.verification.run.sessions import Original, open_converted
+from onnx_spatial.verification.run.side_by_side import run_with_inner_values
 from onnx_spatial.verification.values import (
     REALS,
     Kind,
@@ -294,10 +294,7 @@ def find_first_value(
     }
     feeds, optimised = difference.inputs, difference.optimised
     try:
-        runner = Original(models.original, models.domains, values=list(makers)).open()
-        expected = runner.run(feeds)
-        session = open_converted(models.converted, makers, optimise=optimised)
-        actual = session.run(models.as_fed(feeds))
+        expected, actual = run_with_inner_values(models, [*makers], feeds, optimise=optimised)
     except (RunError, SpatialError):
         return None
     kinds, agreed = models.kinds.of_values(), dict(feeds)

@@ -24,6 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import onnx
+
 from onnx_spatial.conversion.onnxruntime_pads import find as find_refused
 from onnx_spatial.errors import OperatorError
 from onnx_spatial.maps.elements import FINITE_DATA
@@ -46,7 +48,7 @@ from onnx_spatial.verification.options import VerifyOptions
 from onnx_spatial.verification.pair import Interface, ModelPair, compare_interfaces
 from onnx_spatial.verification.process import Progress
 from onnx_spatial.verification.prove.prover import Prover
-from onnx_spatial.verification.run.side_by_side import ModelRuns, PartFinding, PartRuns
+from onnx_spatial.verification.run.side_by_side import ModelRuns, PartFinding, check_part
 
 if TYPE_CHECKING:
     from onnx_spatial.chains.find_chains import Chain
@@ -160,8 +162,11 @@ class Steps:
         self.findings.matches = matches
         for part, proof in zip(matches.changed, proofs, strict=True):
             labels = [o.result.label for o in operators if o.positions & part.nodes]
-            label = described(part.before.nodes[-1], part.place)
-            self.findings.parts.append(PartFinding(part, labels, label, proof))
+            result = result_for(part.before.nodes[-1], part.place)
+            result.proven, result.assumptions = proof.scope, tuple(proof.assumptions)
+            finding = PartFinding(part, proof, labels, result)
+            result.unproven = next(iter(finding.unproven), None)
+            self.findings.parts.append(finding)
 
     def _run_models(self) -> None:
         """Run both models (step 4), with the values that are not proven as outputs, too."""
@@ -190,11 +195,10 @@ class Steps:
         """
         findings, of_models = self.findings, self.findings.of_models
         may_be_rounding = findings.is_proven and of_models.may_have_grown
-        runs = PartRuns(self.models, self.options)
         for finding in findings.parts:
             usual = may_be_rounding or bool(finding.operators)
-            runs.check_part(finding, of_models.reused_names, usual=usual)
-        if may_be_rounding and findings.parts and all(part.ran for part in findings.parts):
+            check_part(finding, of_models, usual=usual)
+        if may_be_rounding and findings.parts and all(part.result.ran for part in findings.parts):
             of_models.accept_growth()
 
     def _reach_verdict(self) -> Verification:
@@ -287,7 +291,7 @@ def reach_verdict(findings: Findings) -> Verification:
         unproven=findings.unproven,
         outputs=runs.outputs,
         operators=findings.operators,
-        parts=[_part_result(f) for f in findings.parts if not f.operators],
+        parts=[finding.result for finding in findings.parts if not finding.operators],
         runs=runs.runs,
         notes=list(dict.fromkeys(notes)),
         outputs_only=findings.outputs_only,
@@ -309,24 +313,6 @@ def reach_verdict(findings: Findings) -> Verification:
         result.evidence = "proven" if findings.is_proven else "sampled"
         result.message = f"passed: {'; '.join(_clauses_of_pass(findings))}"
     return result
-
-
-def _part_result(finding: PartFinding) -> OperatorResult:
-    """Return the result of a changed part without operators, by the node that computes its output."""
-    place, node = finding.part.place, finding.part.before.nodes[-1]
-    found = next(iter(finding.unproven), None)
-    return OperatorResult(
-        traversal.label(node),
-        str(place),
-        node.op_type,
-        node.domain,
-        finding.proof.scope,
-        tuple(finding.proof.assumptions),
-        found,
-        finding.ran,
-        finding.reason if finding.difference is None else finding.difference.message,
-        finding.counterexample,
-    )
 
 
 def _why_unverified(findings: Findings) -> str | None:
@@ -406,6 +392,11 @@ class Operator:
     around: frozenset[int] = frozenset()
 
 
+def result_for(node: onnx.NodeProto, place: traversal.Place) -> OperatorResult:
+    """Return a result without findings, named after a node."""
+    return OperatorResult(traversal.label(node), str(place), node.op_type, node.domain)
+
+
 def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
     """Return the operators of the original in the order of the file, then the chains."""
     model = models.original.proto
@@ -413,7 +404,7 @@ def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
     operators = []
     for index in sorted({info.index for info in models.infos} | set(find_refused(model))):
         place, _, node = nodes[index]
-        result = OperatorResult(traversal.label(node), str(place), node.op_type, node.domain)
+        result = result_for(node, place)
         # The nodes inside a node follow it.
         around = frozenset(
             i
@@ -429,8 +420,7 @@ def operators_of(models: ModelPair, chains: Sequence[Chain]) -> list[Operator]:
     for chain in chains:
         node, values = chain.nodes[-1], ((chain.place, n.output[0]) for n in chain.nodes)
         positions = frozenset(makers[value] for value in values if value in makers)
-        label = traversal.label(node)
-        result = OperatorResult(label, str(chain.place), chain.op_type, node.domain)
+        result = replace(result_for(node, chain.place), op_type=chain.op_type)
         operators.append(Operator(result, positions))
     return operators
 
@@ -442,13 +432,13 @@ def result_of(operator: Operator, findings: Findings) -> OperatorResult:
     parts = parts or [f for f in findings.parts if operator.around & f.part.nodes]
     unmatched = () if findings.matches is None else findings.matches.unmatched
     lost = [u.reason for u in unmatched if operator.positions & u.nodes]
-    result.ran = bool(parts) and all(finding.ran for finding in parts)
-    result.reason = next((f.reason for f in parts if f.reason is not None), None)
-    for finding in parts:
-        if finding.difference is not None:
-            result.reason = finding.difference.message
-            result.counterexample = finding.counterexample
-            return result
+    result.ran = bool(parts) and all(finding.result.ran for finding in parts)
+    differing = [finding for finding in parts if finding.difference is not None]
+    told = (finding.result for finding in differing or parts)
+    result.reason = next((each.reason for each in told if each.reason is not None), None)
+    if differing:
+        result.counterexample = differing[0].result.counterexample
+        return result
     if lost:
         result.unproven = Unproven(result.label, "gave up", lost[0])
     elif not parts:

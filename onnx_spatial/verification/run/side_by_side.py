@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from onnx_spatial import analysis
 from onnx_spatial.conversion.onnxruntime_pads import find as find_refused
@@ -35,6 +34,7 @@ from onnx_spatial.verification import pair
 from onnx_spatial.verification.evidence import (
     Counterexample,
     Difference,
+    OperatorResult,
     OutputResult,
     Run,
     Unproven,
@@ -93,7 +93,6 @@ class ModelRuns:
         declarations: outputs that have another shape than they are declared with, one line each.
         warnings: what is odd but no failure.
         not_run: why nothing was compared, with what the user can give; None if something was.
-        other_values: inner values of one name that differ in the first run.
     """
 
     models: ModelPair
@@ -107,14 +106,13 @@ class ModelRuns:
     declarations: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     not_run: RunError | None = None
-    other_values: frozenset[str] = frozenset()
 
     def compare(self, proven: bool, watched: Sequence[str], both_optimised: bool) -> None:
         """Run the original, then the converted model with optimisations off and on.
 
         Args:
             proven: whether every part that differs is proven: then runs only test the runtime.
-            watched: values of the main graph that are not proven, to be compared in the first run.
+            watched: values of the main graph that are not proven.
             both_optimised: whether the original runs with optimisations on, too, before the converted
                 model.
 
@@ -160,11 +158,20 @@ class ModelRuns:
         """Outputs that differ, and wrong declarations."""
         return [*self.difference_lines, *self.declarations]
 
-    @property
+    @cached_property
     def reused_names(self) -> frozenset[str]:
         """Names of inner values that differ though no output does: they may mean other values."""
-        agree = self.not_run is None and self.broken is None and not self.failures
-        return self.other_values if agree else frozenset()
+        if self.not_run is not None or self.broken is not None or self.failures:
+            return frozenset()
+        try:
+            expected, actual = run_with_inner_values(self.models, self._watched, self.feeds[0])
+        except RunError:
+            return frozenset()
+        return frozenset(
+            name
+            for name in expected.keys() & actual.keys() & {*self._watched}
+            if find_mismatch(expected[name], actual[name], _SUMS) is not None
+        )
 
     @property
     def may_have_grown(self) -> bool:
@@ -185,7 +192,7 @@ class ModelRuns:
     def _run_original(self) -> None:
         """Run the original on what the user gave, or at sizes where it runs."""
         source = self.models.original
-        self._prepared = Original(source, self.models.domains, values=self._watched)
+        self._prepared = Original(source, self.models.domains)
         self._original = self._prepared.open()
         runs = self._on_data_of_the_user() or self._at_legal_sizes()
         self._expected = [outputs for _, outputs in runs]
@@ -288,20 +295,17 @@ class ModelRuns:
 
     def _compare_level(self, optimised: bool) -> None:
         """Run the converted model with optimisations off, or on."""
-        all_feeds, watched = self.feeds, [] if optimised else self._watched
-        for feeds in all_feeds if optimised and self._both_optimised else ():
+        for feeds in self.feeds if optimised and self._both_optimised else ():
             self._run_optimised_original(feeds)  # or it ends this process, as is to be seen
         number = 0
         try:
-            session = open_converted(self.models.converted, watched, optimise=optimised)
-            for number, feeds in enumerate(all_feeds):
+            session = open_converted(self.models.converted, optimise=optimised)
+            for number, feeds in enumerate(self.feeds):
                 level = _LEVELS[optimised]
-                self.progress(f"run {number + 1}/{len(all_feeds)}, optimisations {level}")
+                self.progress(f"run {number + 1}/{len(self.feeds)}, optimisations {level}")
                 outputs = session.run(self.models.as_fed(feeds))
                 for name in self._kinds:
                     self._compare_output(name, number, optimised, outputs[name])
-                if not number:
-                    self._note_other_values(watched, outputs)
         except RunError as error:
             self._note_failure(error, number, optimised)
 
@@ -359,14 +363,6 @@ class ModelRuns:
             and find_mismatch(outputs[name], actual, self._kinds[name], tolerance) is None
         )
 
-    def _note_other_values(self, watched: Sequence[str], outputs: Mapping[str, Any]) -> None:
-        """Note the inner values of one name that differ in the first run."""
-        expected = self._expected[0]
-        both = (name for name in watched if name in expected and name in outputs)
-        self.other_values |= {
-            name for name in both if find_mismatch(expected[name], outputs[name], _SUMS) is not None
-        }
-
     def _note_failure(self, error: RunError, number: int, optimised: bool) -> None:
         """Note that the converted model does not load or run; no failure if the original fails, too."""
         loads = error.stage != "load"
@@ -401,12 +397,29 @@ def _not_run(reason: str, no_runtime: bool = False, out_of_memory: bool = False)
     return RunError(reason, "run", lacks_kernel=no_runtime, out_of_memory=out_of_memory)
 
 
+def run_with_inner_values(
+    models: ModelPair, names: Sequence[str], feeds: Mapping[str, Array], *, optimise: bool = False
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Run both models with inner values of the main graph as outputs, and return what they compute.
+
+    Args:
+        models: the models.
+        names: of the values.
+        feeds: data.
+        optimise: whether the converted model runs with optimisations.
+
+    Raises:
+        RunError: one of them does not run so.
+    """
+    expected = Original(models.original, models.domains, values=names).open().run(feeds)
+    session = open_converted(models.converted, names, optimise=optimise)
+    return expected, session.run(models.as_fed(feeds))
+
+
 # Changed parts
 
 #: Elements of the largest input of a part that runs on its own: 128 MiB of float32.
 _MAX_ELEMENTS = 2**25
-#: Bytes of a constant that is a parameter rather than a weight.
-_SMALL_BYTES = 256
 #: Type of values whose type is not known.
 _FLOAT = onnx.TensorProto.FLOAT
 
@@ -420,28 +433,22 @@ class PartFinding:
 
     Attributes:
         part: the part.
-        operators: labels of its operators.
-        label: the node that computes its output.
         proof: what is proven of it.
-        ran: whether it ran on its own, and agreed.
-        reason: why it did not run on its own, or why a difference does not count; None otherwise.
+        operators: labels of its operators.
+        result: what is reported of it; it is named after the node that computes its output.
         difference: how it differs, if that counts.
-        counterexample: the data that shows it.
     """
 
     part: ChangedPart
-    operators: Sequence[str]
-    label: str
     proof: Proof
-    ran: bool = False
-    reason: str | None = None
+    operators: Sequence[str]
+    result: OperatorResult
     difference: Difference | None = None
-    counterexample: Counterexample | None = None
 
     @property
     def labels(self) -> list[str]:
         """Labels of its operators; without any, of the node that computes its output."""
-        return list(self.operators) or [self.label]
+        return list(self.operators) or [self.result.label]
 
     @property
     def edit(self) -> str:
@@ -452,7 +459,8 @@ class PartFinding:
         is_single = counts == {1} and not self.operators
         if self.proof.found != "other formula" or not (is_single or of_constant):
             return ""
-        where = self.label if is_single else f"a node at or before {self.label}"
+        label = self.result.label
+        where = label if is_single else f"a node at or before {label}"
         return f"{where} was changed: it {self.proof.reason}"
 
     @property
@@ -463,79 +471,49 @@ class PartFinding:
         return [Unproven(label, self.proof.found, self.proof.reason) for label in self.labels]
 
 
-@dataclass
-class PartRuns:
-    """Runs of the changed parts of two models.
+def check_part(finding: PartFinding, runs: ModelRuns, *, usual: bool) -> None:
+    """Run a part on usual data, and where the prover names sizes.
 
-    Attributes:
-        models: the models.
-        options: seed of the data.
-        passed: forms of the proven parts that ran: equal ones are one model to a runtime.
+    Args:
+        finding: gets what is found.
+        runs: of both models, which show what names mean.
+        usual: whether it runs on usual data.
     """
-
-    models: ModelPair
-    options: VerifyOptions
-    passed: set[Hashable] = field(default_factory=set)
-
-    def check_part(
-        self, finding: PartFinding, reused_names: frozenset[str], *, usual: bool
-    ) -> None:
-        """Run a part on usual data, and where the prover names sizes.
-
-        Args:
-            finding: gets what is found.
-            reused_names: names that may mean another value in the converted model.
-            usual: whether it runs on usual data.
-        """
-        part, proof = finding.part, finding.proof
-        form = None if proof.scope is None else _form_of(part)
-        if form in self.passed:
-            finding.ran = True
-            return
-        try:
-            for compared, shown in self._find_differences(part, proof, usual):
-                if not reused_names.isdisjoint({part.output, *part.inputs}):
-                    finding.reason = "a name may mean another value there: no output differs"
-                    continue
-                occurs = compared.may_be_fed(values=bool(shown.parameters))
-                if occurs or (finding.operators and shown.element is not None):
-                    _add_difference(finding, shown)
-                    return
-                finding.reason = f"{shown.message}: these sizes may not occur in the model"
-        except (RunError, SpatialError) as error:
-            finding.reason = str(error)
-            return
-        finding.ran = usual and finding.reason is None
-        if finding.ran and form is not None:
-            self.passed.add(form)
-
-    def _find_differences(
-        self, part: ChangedPart, proof: Proof, usual: bool
-    ) -> Iterator[tuple[ChangedPart, Counterexample]]:
-        """Yield the first difference on usual data, and the first where the prover names sizes.
-
-        Raises:
-            RunError: the original does not run on its own.
-        """
-        if usual:
-            sides = _Sides(part, self.models, self.options)
-            if (shown := sides.first_difference(sides.usual_data())) is not None:
-                yield part, shown
-        if proof.trials:
-            part = proof.wider or part
-            sides = _Sides(part, self.models, self.options)
-            if (shown := sides.first_difference(sides.data_of(proof.trials))) is not None:
-                yield part, shown
+    part, result = finding.part, finding.result
+    try:
+        for compared, shown in _find_differences(finding, runs, usual):
+            if not runs.reused_names.isdisjoint({part.output, *part.inputs}):
+                result.reason = "a name may mean another value there: no output differs"
+                continue
+            occurs = compared.may_be_fed(values=bool(shown.parameters))
+            if occurs or (finding.operators and shown.element is not None):
+                _add_difference(finding, shown)
+                return
+            result.reason = f"{shown.message}: these sizes may not occur in the model"
+    except (RunError, SpatialError) as error:
+        result.reason = str(error)
+        return
+    result.ran = usual and result.reason is None
 
 
-def _form_of(part: ChangedPart) -> Hashable:
-    """Return the operators of both sides with their attributes and small constants."""
-    sides = part.before, part.after
-    stored = [t for side in sides for t in side.stored if t.ByteSize() < _SMALL_BYTES]
-    constants = [numpy_helper.to_array(t).tobytes() for t in stored if not t.external_data]
-    nodes = [node for side in sides for node in side.nodes]
-    attributes = [(n.op_type, *(a.SerializeToString() for a in n.attribute)) for n in nodes]
-    return (*attributes, *constants)
+def _find_differences(
+    finding: PartFinding, runs: ModelRuns, usual: bool
+) -> Iterator[tuple[ChangedPart, Counterexample]]:
+    """Yield the first difference on usual data, and the first where the prover names sizes.
+
+    Raises:
+        RunError: the original does not run on its own.
+    """
+    part, proof = finding.part, finding.proof
+    if usual:
+        sides = _Sides(part, runs.models, runs.options)
+        if (shown := sides.first_difference(sides.usual_data())) is not None:
+            yield part, shown
+    if proof.trials:
+        part = proof.wider or part
+        sides = _Sides(part, runs.models, runs.options)
+        if (shown := sides.first_difference(sides.data_of(proof.trials))) is not None:
+            yield part, shown
 
 
 def _add_difference(finding: PartFinding, shown: Counterexample) -> None:
@@ -547,7 +525,7 @@ def _add_difference(finding: PartFinding, shown: Counterexample) -> None:
             message += f"; it {finding.proof.reason}"
     else:
         message = finding.edit or f"{label} was changed: {shown.message}"
-    finding.counterexample = shown
+    finding.result.reason, finding.result.counterexample = message, shown
     finding.difference = Difference(
         "operator" if finding.operators else "value",
         label if finding.operators else part.output,
