@@ -164,53 +164,70 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
     With a tolerance for outputs other types of reals are allowed: of the inputs, and of these outputs.
     """
     original, converted = models.original.proto, models.converted.proto
-    found = Interface()
+    interface = Interface()
     for what, before, after in (
         ("input", _required_inputs(original), _required_inputs(converted)),
         ("output", original.graph.output, converted.graph.output),
     ):
-        found.blocking += _other_names(what, [v.name for v in before], [v.name for v in after])
-        types = {v.name: shape_inference.element_type(v.type) for v in after}
-        for value in before:
-            name, was = value.name, shape_inference.element_type(value.type)
-            now = types.get(name)
-            if was is None or now is None or was == now:
-                continue
-            old, new = map(shape_inference.type_name, (was, now))
-            line = f"{what} {name!r} is declared as {new}, not {old}"
-            if not {was, now} <= REALS.keys():
-                found.blocking.append(line)
-            elif tolerances if what == "input" else tolerances.of_output(name):
-                found.notes.append(f"{line}; the tolerance allows it")
-            else:
-                found.types.append(line)
-    shapes = {v.name: shape_inference.dims(v.type) for v in converted.graph.input}
-    for value in original.graph.input:
-        was_dims, now_dims = shape_inference.dims(value.type), shapes.get(value.name)
-        if now_dims is None:
-            continue
-        old = "without a shape" if was_dims is None else show(was_dims)
-        line = f"input {value.name!r} is declared as {show(now_dims)}, not {old}"
-        if not _fits_shape(was_dims, now_dims):
-            found.blocking.append(line)
-        elif was_dims is None or any(
-            isinstance(now, int) and now != was for was, now in zip(was_dims, now_dims, strict=True)
-        ):
-            found.narrowed.append(line)
-    if (
-        original.ir_version >= 4
-    ):  # before, initializers were listed as inputs, and none could be fed
-        defaults = {t.name for t in original.graph.initializer}
-        found.blocking += (
-            f"initializer {v.name!r} can no longer be overridden"
-            for v in original.graph.input
-            if v.name in defaults and v.name not in shapes
-        )
-    keys = {p.key for p in converted.metadata_props}
-    lost = [p.key for p in original.metadata_props if p.key not in keys]
+        interface.blocking += _other_names(what, [v.name for v in before], [v.name for v in after])
+        _compare_types(interface, what, before, after, tolerances)
+    _compare_input_shapes(interface, original, converted)
+    keys = {entry.key for entry in converted.metadata_props}
+    lost = [entry.key for entry in original.metadata_props if entry.key not in keys]
     if lost:
-        found.notes.append(f"metadata of the model is lost: {', '.join(map(repr, lost))}")
-    return found
+        interface.notes.append(f"metadata of the model is lost: {', '.join(map(repr, lost))}")
+    return interface
+
+
+def _compare_types(
+    interface: Interface,
+    what: str,
+    before: Iterable[onnx.ValueInfoProto],
+    after: Iterable[onnx.ValueInfoProto],
+    tolerances: Tolerances,
+) -> None:
+    """Note the inputs or outputs (`what`) with another element type."""
+    new_types = {value.name: shape_inference.element_type(value.type) for value in after}
+    for value in before:
+        name, old_type = value.name, shape_inference.element_type(value.type)
+        new_type = new_types.get(name)
+        if old_type is None or new_type is None or old_type == new_type:
+            continue
+        old_name, new_name = map(shape_inference.type_name, (old_type, new_type))
+        line = f"{what} {name!r} is declared as {new_name}, not {old_name}"
+        if not {old_type, new_type} <= REALS.keys():
+            interface.blocking.append(line)
+        elif tolerances if what == "input" else tolerances.of_output(name):
+            interface.notes.append(f"{line}; the tolerance allows it")
+        else:
+            interface.types.append(line)
+
+
+def _compare_input_shapes(
+    interface: Interface, original: onnx.ModelProto, converted: onnx.ModelProto
+) -> None:
+    """Note the inputs with another shape, and those that callers can no longer feed."""
+    new_shapes = {v.name: shape_inference.dims(v.type) for v in converted.graph.input}
+    for value in original.graph.input:
+        old_dims, new_dims = shape_inference.dims(value.type), new_shapes.get(value.name)
+        if new_dims is None:
+            continue
+        old = "without a shape" if old_dims is None else show(old_dims)
+        line = f"input {value.name!r} is declared as {show(new_dims)}, not {old}"
+        if not _fits_shape(old_dims, new_dims):
+            interface.blocking.append(line)
+        elif old_dims is None or any(
+            isinstance(new, int) and new != old for old, new in zip(old_dims, new_dims, strict=True)
+        ):
+            interface.narrowed.append(line)
+    if original.ir_version < 4:
+        return  # all initializers were inputs, and none could be fed
+    defaults = {tensor.name for tensor in original.graph.initializer}
+    interface.blocking += (
+        f"initializer {value.name!r} can no longer be overridden"
+        for value in original.graph.input
+        if value.name in defaults and value.name not in new_shapes
+    )
 
 
 def wrong_declarations(models: ModelPair, shapes: Iterable[tuple[str, Sequence[int]]]) -> list[str]:

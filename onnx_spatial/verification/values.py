@@ -358,12 +358,14 @@ def _compare_arrays(
     result: OutputResult, expected: Array, actual: Array, kind: Kind, tolerance: Tolerance | None
 ) -> OutputResult:
     """Complete a comparison of two arrays."""
-    dtype, shape, size = dtype_name(expected), expected.shape, expected.size
+    dtype = dtype_name(expected)
+    shape, size = expected.shape, expected.size
     same_type = dtype_name(actual) == dtype
-    numbers = _are_numbers(expected) and _are_numbers(actual)
+    are_numbers = _are_numbers(expected) and _are_numbers(actual)
     both_real = _are_real(expected) and _are_real(actual)
     # A tolerance is for reals of any types, and by name for integers of one type.
-    if not (both_real or (numbers and same_type and tolerance is not None and tolerance.named)):
+    is_named = tolerance is not None and tolerance.named
+    if not (both_real or (are_numbers and same_type and is_named)):
         tolerance = None
     rtol, atol = _allowed_errors(expected, kind, tolerance)
     result = replace(result, dtype=dtype, shape=shape, elements=size, tolerance=rtol, atol=atol)
@@ -374,15 +376,13 @@ def _compare_arrays(
         other_form = f"its shape is {show(actual.shape)}, not {show(shape)}"
     differing = differing_bits(expected, actual) if same_type and not other_form else None
     if differing is not None and not differing.any():
-        figures = _figures_of_equal(expected) if numbers else {}
+        figures = _figures_of_equal(expected) if are_numbers else {}
         return replace(result, equal_bits=True, **figures)
-    if numbers and (not other_form or both_real) and actual.shape == shape:
+    if are_numbers and (not other_form or both_real) and actual.shape == shape:
         errors, largest, steps = _errors_of(expected, actual)
-        figures = (
-            _measure_errors(expected, actual, errors, largest)
-            if size
-            else _figures_of_equal(expected)
-        )
+        figures = _figures_of_equal(expected)
+        if size:
+            figures = _measure_errors(expected, actual, errors, largest)
         result = replace(result, **{**figures, "max_steps": steps})
         # Double precision does not tell large integers apart: where none may differ, bits do.
         if rtol or atol or (tolerance is not None and both_real):
@@ -463,15 +463,14 @@ def _errors_of(expected: Array, actual: Array) -> tuple[_Errors, float, float | 
     """
     dtype = expected.dtype
     wide = np.complex128 if dtype.kind == "c" else np.float64
-    short, stepped = (
-        is_float(dtype) and dtype.itemsize <= 4,
-        is_float(dtype) and dtype.itemsize <= 8,
-    )
-    errors: _Errors = np.empty(expected.shape, np.float32 if short else np.float64)
-    flat = [array.reshape(-1) for array in (expected, actual, errors)]
-    largest, steps = 0.0, 0.0 if stepped and dtype == actual.dtype else None
+    is_short = is_float(dtype) and dtype.itemsize <= 4
+    has_steps = is_float(dtype) and dtype.itemsize <= 8 and dtype == actual.dtype
+    errors: _Errors = np.empty(expected.shape, np.float32 if is_short else np.float64)
+    arrays = [array.reshape(-1) for array in (expected, actual, errors)]
+    largest = 0.0
+    steps = 0.0 if has_steps else None
     for start in range(0, errors.size, _CHUNK_ELEMENTS):
-        before, after, result = (each[start : start + _CHUNK_ELEMENTS] for each in flat)
+        before, after, result = (array[start : start + _CHUNK_ELEMENTS] for array in arrays)
         with np.errstate(all="ignore"):
             a, b = before.astype(wide), after.astype(wide)
             finite = np.isfinite(a) & np.isfinite(b)

@@ -17,7 +17,7 @@ from verification.hand_lowered import (
 
 import onnx_spatial
 from onnx_spatial.maps.elements import FINITE_DATA
-from onnx_spatial.verification.match.matches import ChangedPart, find
+from onnx_spatial.verification.match.matches import find
 from onnx_spatial.verification.pair import ModelPair
 from onnx_spatial.verification.prove.prover import STANDING, Proof, Prover
 
@@ -149,19 +149,12 @@ def test_random_outputs_are_not_compared_and_named() -> None:
     assert verify(shapes, shapes).notes == []
 
 
-def prover_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> tuple[Prover, ChangedPart]:
-    """A prover, and the only part of two models that differs."""
-    pair = ModelPair.read(original, converted, ())
-    matches = find(pair)
-    (part,) = matches.changed
-    assert not matches.unmatched
-    return Prover(pair, matches), part
-
-
 def prove(original: onnx.ModelProto, converted: onnx.ModelProto) -> Proof:
     """What the prover says of the only part of two models that differs."""
-    prover, part = prover_of(original, converted)
-    return prover.prove(part)
+    pair = ModelPair.read(original, converted, ())
+    matches, (proof,) = Prover(pair, find(pair)).prove_all(lambda _: None)
+    assert not matches.unmatched
+    return proof
 
 
 @pytest.mark.parametrize(

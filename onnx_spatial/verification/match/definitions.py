@@ -109,22 +109,28 @@ def _stored_keys(
     Tensors of one name are compared with each other; only those that differ there, and others of their
     type and shape, are read and hashed.
     """
-    found = [dict(_stored_tensors(*model)) for model in zip(models, folders, strict=True)]
-    before, after = found
+    before, after = (dict(_stored_tensors(*each)) for each in zip(models, folders, strict=True))
     equal = {
         key
         for key in before.keys() & after.keys()
         if external_data.are_same(before[key], folders[0], after[key], folders[1])
     }
-    odd = {_tensor_kind(t) for tensors in found for key, t in tensors.items() if key not in equal}
+    # A tensor of such a type and shape may be in the other model under another name.
+    kinds_to_hash = {
+        _tensor_kind(tensor)
+        for tensors in (before, after)
+        for key, tensor in tensors.items()
+        if key not in equal
+    }
+
+    def key_of(key: Key, tensor: onnx.TensorProto, side: int) -> Hashable:
+        if key in equal and _tensor_kind(tensor) not in kinds_to_hash:
+            return key
+        return _digest_tensor(tensor, folders[side]) or (side, key)
+
     return [
-        {
-            key: key
-            if key in equal and _tensor_kind(t) not in odd
-            else _digest_tensor(t, folder) or (side, key)
-            for key, t in tensors.items()
-        }
-        for side, (tensors, folder) in enumerate(zip(found, folders, strict=True))
+        {key: key_of(key, tensor, side) for key, tensor in tensors.items()}
+        for side, tensors in enumerate((before, after))
     ]
 
 
@@ -155,8 +161,8 @@ def _digest_tensor(tensor: onnx.TensorProto, folder: Path | None) -> Hashable | 
         array = constant_value(tensor, folder)
     except ModelFileError:
         return None
-    text = tensor.data_type == STRING
-    content = repr(array.tolist()).encode() if text else array.tobytes()
+    is_text = tensor.data_type == STRING
+    content = repr(array.tolist()).encode() if is_text else array.tobytes()
     return tensor.data_type, array.shape, hashlib.blake2b(content, digest_size=16).digest()
 
 

@@ -109,12 +109,15 @@ _JOINS, _READS_SIZES = frozenset({"Add", "Sum"}), op_traits.having(Trait.SIZES)
 
 
 def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy of the converted model with such names; the model itself if there are none."""
+    """Return a copy of the converted model that also has the names of the original's values.
+
+    If no value is known to be one of the original, return the model itself.
+    """
     names = {
         name
-        for _, _, n in traversal.nodes(converted)
-        for each in (n.input, n.output)
-        for name in each
+        for _, _, node in traversal.nodes(converted)
+        for names_of_node in (node.input, node.output)
+        for name in names_of_node
     }
     for _, graph in traversal.graphs(converted):
         if isinstance(graph, onnx.GraphProto):
@@ -123,32 +126,37 @@ def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx
         return converted
     result = onnx.ModelProto()
     result.CopyFrom(converted)
-    known = len(names)
-    _name(original.graph, result.graph, names)
-    return result if len(names) > known else converted
+    count = len(names)
+    _add_names(original.graph, result.graph, names)
+    return result if len(names) > count else converted
 
 
-def _name(original: onnx.GraphProto, converted: onnx.GraphProto, names: set[str]) -> None:
-    """Name values of a graph and of the graphs inside of it; `names` are in use."""
+def _add_names(original: onnx.GraphProto, converted: onnx.GraphProto, names: set[str]) -> None:
+    """Give values of a graph, and of the graphs inside of it, the names of the original.
+
+    The node computes the value under that name, and an Identity behind it keeps the other one.
+    `names` are in use; new ones are added.
+    """
     producers = {name: node for node in original.node for name in node.output if name}
-    copied, found = _copied_values(original), dict(_read_alike(original, converted))
+    copied = _copied_values(original)
+    read_alike = dict(_read_alike(original, converted))
     nodes = []
     for node in converted.node:
         nodes.append(node)
-        for place, name in enumerate(node.output):
-            source = copied.get(name, "")
-            maker = producers.get(source, onnx.NodeProto())
-            if (maker.domain, maker.op_type) != (node.domain, node.op_type):
-                source = found.get(name, name)
-            if source in names or source not in producers:
+        for position, name in enumerate(node.output):
+            original_name = copied.get(name, "")
+            producer = producers.get(original_name, onnx.NodeProto())
+            if (producer.domain, producer.op_type) != (node.domain, node.op_type):
+                original_name = read_alike.get(name, name)
+            if original_name in names or original_name not in producers:
                 continue
-            names.add(source)
-            node.output[place] = source
-            nodes.append(helper.make_node("Identity", [source], [name]))
+            names.add(original_name)
+            node.output[position] = original_name
+            nodes.append(helper.make_node("Identity", [original_name], [name]))
         inner = dict(traversal.subgraphs(producers.get(node.output[0], onnx.NodeProto())))
         for attribute, graph in traversal.subgraphs(node):
             if attribute in inner:
-                _name(inner[attribute], graph, names)
+                _add_names(inner[attribute], graph, names)
     if len(nodes) > len(converted.node):
         del converted.node[:]
         converted.node.extend(nodes)
@@ -164,18 +172,23 @@ def _copied_values(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _read_alike(original: onnx.GraphProto, converted: onnx.GraphProto) -> Iterator[tuple[str, str]]:
-    """Yield the data of landmarks in the converted graph, with that in the original."""
+    """Yield names in the converted graph, each with that of the same value in the original.
+
+    Landmarks are matched in their order; those that are alike read the same data.
+    """
     before, after = (list(_landmarks(graph)) for graph in (original, converted))
-    own = {value.name for value in original.input}.union(*(node.output for node in original.node))
-    if all(own.issuperset(_data(node)) for node, _ in after):
+    original_names = {value.name for value in original.input}
+    original_names.update(name for node in original.node for name in node.output)
+    if all(original_names.issuperset(_data(node)) for node, _ in after):
         return  # the comparison below takes quadratic time
-    pairs = SequenceMatcher(None, [k for _, k in before], [k for _, k in after], autojunk=False)
-    for first, second, count in pairs.get_matching_blocks():
-        for place in range(count):
-            (node, _), (other, _) = before[first + place], after[second + place]
-            for name, known in zip(_data(other), _data(node), strict=False):
-                if name not in own:
-                    yield name, known
+    keys, other_keys = ([key for _, key in marks] for marks in (before, after))
+    matcher = SequenceMatcher(None, keys, other_keys, autojunk=False)
+    for start, other_start, count in matcher.get_matching_blocks():
+        for offset in range(count):
+            (old, _), (new, _) = before[start + offset], after[other_start + offset]
+            for new_name, old_name in zip(_data(new), _data(old), strict=False):
+                if new_name not in original_names:
+                    yield new_name, old_name
 
 
 def _landmarks(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, Hashable]]:
@@ -304,8 +317,8 @@ class _Blocks:
     def _standard(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
         """Return the standard nodes of a node that reads or writes blocks."""
         _need(len(node.output) == 1 and not any(traversal.subgraphs(node)))
-        (output,), counts = node.output, [self.channels.get(name) for name in node.input]
-        known = [count for count in counts if count is not None]
+        (output,) = node.output
+        counts = [self.channels.get(name) for name in node.input]
         if node.domain != DOMAIN:
             result, channels = self._other(node, counts)
             self.channels[output] = channels
@@ -313,7 +326,7 @@ class _Blocks:
         _need(self._spread.isdisjoint(node.input))
         if node.op_type == "ReorderOutput":
             _need(counts == [_integer(node, "channels", 0)])
-            return self._reordered(node, known[0])
+            return self._reordered(node, _integer(node, "channels", 0))
         if node.op_type == "ReorderInput":
             _need(counts == [None])
             self.channels[output] = self._wanted.get(output, 0)
@@ -321,8 +334,8 @@ class _Blocks:
         if node.op_type == "Conv":
             result, self.channels[output] = self._conv(node, counts)
             return [result]
-        _need(node.op_type in _POOLS and len(counts) == len(known) == 1)
-        self.channels[output] = known[0]
+        _need(node.op_type in _POOLS and len(counts) == 1 and counts[0] is not None)
+        self.channels[output] = counts[0] or 0
         return [_copy(node, node.op_type, "")]
 
     def _reordered(self, node: onnx.NodeProto, channels: int) -> list[onnx.NodeProto]:
@@ -355,18 +368,21 @@ class _Blocks:
         self, node: onnx.NodeProto, counts: Sequence[int | None]
     ) -> tuple[onnx.NodeProto, int]:
         """Return a Conv with the weights of its channels alone, and their number."""
-        weight, group = self._ordered(node), _integer(node, "group", 1)
-        (outputs, inputs), read = weight.shape[:2], counts[0]
+        weight = self._ordered(node)
+        group = _integer(node, "group", 1)
+        outputs, inputs = weight.shape[:2]
+        channels_read = counts[0]
         bias = self._constant(node.input[2]) if len(counts) > 2 and node.input[2] else None
         _need(bias is None or bias.shape == (outputs,))
         used = max(_used(weight), 0 if bias is None else _used(bias))
         count = max(used, self._wanted.get(node.output[0], 0))
         if group != 1:
-            _need(group == outputs and inputs == 1 and read is not None)
-            count = read or 0
-        elif read is not None:
-            _need(inputs == self._filled(read) and not weight[:, read:].any())
-            weight = weight[:, :read]
+            _need(group == outputs and inputs == 1 and channels_read is not None)
+            count = channels_read or 0
+        elif channels_read is not None:
+            # What fills the last block must be multiplied by 0.
+            _need(inputs == self._filled(channels_read) and not weight[:, channels_read:].any())
+            weight = weight[:, :channels_read]
         else:
             _need(inputs < self._size)
         _need(used <= count and self._filled(count) == outputs)

@@ -166,15 +166,18 @@ class Graphs:
         # Names of any graph: a quick test before the one that looks in the right graphs.
         maybe_known = {""}.union(*self.stored.values())
         for place, node in self.nodes:
-            of_sizes = node.op_type in _SIZES
-            if not (of_sizes or maybe_known.issuperset(node.input)) or not _is_determined(node):
+            gives_sizes = node.op_type in _SIZES
+            if not gives_sizes and not maybe_known.issuperset(node.input):
                 continue
-            read, outputs = ([n for n in names if n] for names in (node.input, node.output))
-            if all(self.is_constant(name, place) for name in read):
+            if not _is_determined(node):
+                continue
+            inputs = [name for name in node.input if name]
+            outputs = [name for name in node.output if name]
+            if all(self.is_constant(name, place) for name in inputs):
                 self._constant.update((place, name) for name in outputs)
                 if foreign.is_foldable(node):
                     self._fold(place, node, folder)
-            elif not of_sizes and not all(self.is_size(name, place) for name in read):
+            elif not gives_sizes and not all(self.is_size(name, place) for name in inputs):
                 continue
             self._sized.update((place, name) for name in outputs)
             maybe_known.update(outputs)
@@ -183,7 +186,8 @@ class Graphs:
         """Note the outputs of a node if the values of its inputs are known."""
         arrays: dict[str, Array] = {}
         for name in filter(None, node.input):
-            producer, array = self.find(name, place), None
+            producer = self.find(name, place)
+            array = None
             if isinstance(producer, onnx.NodeProto) and is_dense_constant(producer):
                 array = constant_folding.held(producer, lambda t: constant_value(t, folder))
             elif isinstance(producer, onnx.TensorProto):
@@ -363,12 +367,17 @@ class KnownTypes:
             for (place, _), known in zip(traversal.graphs(model), facts, strict=True)
         }
         for info in infos:  # the data of an operator in a function has the type of the calls
-            data = info.facts.inputs[0] if info.facts.inputs else None
-            name = info.node.input[0] if info.node.input else ""
-            unknown = shape_inference.dims(self.find(name, info.place)) is None
-            if data is not None and len(info.element_types) == 1 and unknown:
+            if (
+                not info.facts.inputs
+                or info.facts.inputs[0] is None
+                or len(info.element_types) != 1
+            ):
+                continue
+            name = info.node.input[0]
+            if shape_inference.dims(self.find(name, info.place)) is None:
                 (element_type,) = info.element_types
-                known = onnx.helper.make_tensor_type_proto(element_type, data.shape)
+                shape = info.facts.inputs[0].shape
+                known = onnx.helper.make_tensor_type_proto(element_type, shape)
                 self._types.setdefault(info.place, {})[name] = known
 
     def find(self, name: str, place: traversal.Place) -> onnx.TypeProto | None:

@@ -175,11 +175,11 @@ class Matches:
         self.changed: list[ChangedPart] = []
         self.unmatched: list[Unmatched] = []
         for place, name in self._differing_values():
-            found = self._smallest_part(place, name, self._is_boundary)
-            if isinstance(found, ChangedPart):
-                self.changed.append(found)
+            part = self._smallest_part(place, name, self._is_boundary)
+            if isinstance(part, ChangedPart):
+                self.changed.append(part)
             else:
-                self.unmatched.append(found)
+                self.unmatched.append(part)
         self.rest = [
             *_redefined_functions(self.original.model, self.converted.model),
             *_added_and_unread(definitions),
@@ -218,24 +218,26 @@ class Matches:
         These are integers, which depend on sizes, and values that depend on others that it reads.
         """
         names: list[str] = []
-        nodes, stored = dict[int, onnx.NodeProto](), dict[str, onnx.TensorProto]()
+        node_at: dict[int, onnx.NodeProto] = {}
+        stored: dict[str, onnx.TensorProto] = {}
         read: set[str] = set()
         for name in part.inputs:
             try:
-                found = self._find_upstream(name, part)
+                upstream = self._find_upstream(name, part)
             except NoPartError:
                 continue
             names.append(name)
-            nodes.update((self.original.position(node), node) for node in found.nodes)
-            stored.update((tensor.name, tensor) for tensor in found.stored)
-            read |= found.read
-        read -= {output for node in nodes.values() for output in node.output}
-        ordered = sorted(nodes.values(), key=self.original.order)
+            node_at.update((self.original.position(node), node) for node in upstream.nodes)
+            stored.update((tensor.name, tensor) for tensor in upstream.stored)
+            read |= upstream.read
+        if not names:
+            return None
+        read -= {output for node in node_at.values() for output in node.output}
+        nodes = sorted(node_at.values(), key=self.original.order)
+        imports = self.original.imports(part.place)
+        joined = Computation(nodes, read, [*stored.values()], [], imports)
         inputs = {name: self._type_of(name, part.place) for name in sorted(read)}
-        whole = Computation(
-            ordered, read, [*stored.values()], [], self.original.imports(part.place)
-        )
-        return Upstream(names, whole, inputs) if names else None
+        return Upstream(names, joined, inputs)
 
     def _find_upstream(self, name: str, part: ChangedPart) -> Computation:
         """Return what computes a value that a part reads: a size from data, another value from others.
@@ -243,24 +245,28 @@ class Matches:
         Raises:
             NoPartError: no node does, or it depends on too many values or on others than these.
         """
-        place, others = part.place, part.inputs.keys() - {name}
+        place = part.place
+        other_inputs = part.inputs.keys() - {name}
         if not isinstance(self.original.find(name, place), onnx.NodeProto):
             raise NoPartError("it is an input")
-        size = self._is_size(name, place)
-        first = min((self._order_of(other, place) for other in others), default=None)
+        is_size = self._is_size(name, place)
+        # What the original computes before all of them depends on none of them.
+        earliest = min((self._order_of(other, place) for other in other_inputs), default=None)
 
-        def stops(other: str, producer: Producer | None) -> bool:
+        def stops(source: str, producer: Producer | None) -> bool:
             if producer is not None and is_constant(producer):
                 return self.original.is_replaceable(producer)
-            if size:
-                return not self._is_size(other, place)
-            if other not in others and (first is None or self._order_of(other, place) < first):
-                raise NoPartError(f"it depends on {other!r}")
-            return other in others
+            if is_size:
+                return not self._is_size(source, place)
+            if source in other_inputs:
+                return True
+            if earliest is None or self._order_of(source, place) < earliest:
+                raise NoPartError(f"it depends on {source!r}")
+            return False
 
         growing = GrowingPart(self.original, place, stops, MAX_UPSTREAM)
         growing.include(name)
-        if not size and not growing.read <= others:
+        if not is_size and not growing.read <= other_inputs:
             raise NoPartError("it depends on other inputs")
         return growing.part()
 
@@ -301,15 +307,15 @@ class Matches:
                     if value == output or value in growing.read:
                         growing.include(value)
                 value = self._to_include(before.read, after.read, place)
-            found = before.part(), after.part()
-            self._check_reads(*found, place)
+            of_original, of_converted = before.part(), after.part()
+            self._check_reads(of_original, of_converted, place)
         except NoPartError as error:
             positions = frozenset(map(self.original.position, before.nodes))
             return Unmatched(place, output, positions, str(error))
-        inputs = {name: self._type_of(name, place) for name in sorted(found[0].read)}
-        positions = frozenset(map(self.original.position, found[0].nodes))
+        inputs = {name: self._type_of(name, place) for name in sorted(of_original.read)}
+        positions = frozenset(map(self.original.position, of_original.nodes))
         fed = all(self._is_input(name, place) for name in inputs)
-        return ChangedPart(place, output, *found, inputs, positions, fed)
+        return ChangedPart(place, output, of_original, of_converted, inputs, positions, fed)
 
     def _to_include(self, before: set[str], after: set[str], place: traversal.Place) -> str | None:
         """Return a value that is to be part of both parts; None if they can end here.
@@ -318,11 +324,9 @@ class Matches:
         begin with.
         """
         latest = self._latest_value(before ^ after, place)
-        return (
-            self._latest_value(before | after, place)
-            if latest is None and after - before
-            else latest
-        )
+        if latest is None and after - before:
+            return self._latest_value(before | after, place)
+        return latest
 
     def _latest_value(self, names: set[str], place: traversal.Place) -> str | None:
         """Return the value that the original computes last among some; None if it computes none."""
@@ -341,8 +345,8 @@ class Matches:
         Raises:
             NoPartError: it is not.
         """
-        if foreign := sorted(after.read - before.read):
-            raise NoPartError(f"the converted model computes it from {foreign[0]!r}, too")
+        if added := sorted(after.read - before.read):
+            raise NoPartError(f"the converted model computes it from {added[0]!r}, too")
         for name in sorted(before.read):
             if not self._definitions.read_alike(name, place):
                 raise NoPartError(f"{name!r} is another value in the converted model")
@@ -422,15 +426,17 @@ def _added_and_unread(definitions: Definitions) -> Iterator[str]:
     original, converted = definitions.original, definitions.converted
     for place, node in converted.nodes:
         names = [name for name in node.output if name]
-        known = (
-            n
-            for n in names
-            if original.computes(n, place) and (place, n) not in definitions.renamed
+        if is_dense_constant(node) or not converted.reads(place).isdisjoint(names):
+            continue
+        if all(isinstance(converted.find(n, place), onnx.TensorProto) for n in names):
+            continue  # a constant that was computed when the models were read
+        was_there = any(
+            original.computes(name, place)
+            and (place, name) not in definitions.renamed
+            and is_computed(original.find(name, place)) == is_computed(node)
+            for name in names
         )
-        alike = (is_computed(original.find(n, place)) == is_computed(node) for n in known)
-        fails = not all(isinstance(converted.find(n, place), onnx.TensorProto) for n in names)
-        fails = fails and not is_dense_constant(node)
-        if fails and not any(alike) and converted.reads(place).isdisjoint(names):
+        if not was_there:
             yield f"{described(node, place)} was added, and nothing reads it"
 
 
@@ -439,7 +445,6 @@ def _disordered_nodes(model: onnx.ModelProto) -> Iterator[str]:
     for place, graph in traversal.graphs(model):
         later = {name for node in graph.node for name in node.output if name}
         for node in graph.node:
-            read = traversal.needs(node) if node.attribute else node.input
             read = traversal.needs(node) if node.attribute else node.input
             if not later.isdisjoint(read):
                 label, early = described(node, place), min(later.intersection(read))

@@ -282,7 +282,9 @@ def _parameter_entries(
 
     The entries in front of them are those of the batch axis, which have one legal value.
     """
-    vector, least = parameter.vector, Polynomial.of(parameter.least)
+    vector = parameter.vector
+    least = Polynomial.of(parameter.least)
+    may_fail = f"{info.node.op_type} may fail"
     tensor = inputs[vector.input] if vector.input is not None else None
     if tensor is None or not tensor.whole:
         raise UndecidedError(f"a parameter of {info.node.op_type} is unknown")
@@ -293,16 +295,16 @@ def _parameter_entries(
         if legal:
             assume_equal(case, dim, Polynomial.of(size))
         else:
-            case.require_equal(dim, Polynomial.of(size), f"{info.node.op_type} may fail")
+            case.require_equal(dim, Polynomial.of(size), may_fail)
     indices = itertools.product(*(range(d.constant or 0) for d in tensor.dims))
     table = [tensor.at(tuple(map(Polynomial.of, index))) for index in indices]
     entries = table[vector.start :: vector.step][: vector.length]
     batch = table[vector.start % vector.step : vector.start : vector.step]
     if not legal:
         for entry in (*batch, *entries):
-            case.require(entry - least, f"{info.node.op_type} may fail")
+            case.require(entry - least, may_fail)
         for entry in batch:
-            case.require(least - entry, f"{info.node.op_type} may fail")
+            case.require(least - entry, may_fail)
         return entries
     for entry in batch:
         assume_equal(case, entry, least)
@@ -347,15 +349,15 @@ def unknown_function(
     if node.legal and node.op_type in _RECURRENT and node.input(0).rank != _RECURRENT_RANK:
         raise IllegalError(f"{node.op_type}: the rank of its data is {node.input(0).rank}")
     operands: list[Polynomial] = []
-    whole: list[Polynomial] = []
+    integers: list[Polynomial] = []
     for x in inputs:
         if x is not None:
             node.check(x.type != 0, "an input of unknown type has no index map")
-            places = tuple(indices_of(case, x.dims))
+            index = tuple(indices_of(case, x.dims))
             with case.within(sums=1):
-                data = element(x, case, places)
-            operands += [data, *places, *x.dims]
-            whole += [data] if x.type in WHOLE else []
+                any_element = element(x, case, index)
+            operands += [any_element, *index, *x.dims]
+            integers += [any_element] if x.type in WHOLE else []
     schema, types = _outputs(proto, node, inputs)
     stated = [
         name
@@ -365,7 +367,7 @@ def unknown_function(
     kinds = tuple(None if x is None else (x.rank, x.type) for x in inputs)
     details = (*node.details(*graph_names, *stated), graphs, schema.since_version, kinds)
     dims_read = tuple(d for x in inputs if x is not None for d in x.dims)
-    call = (node.op_type, details, dims_read, tuple(whole))
+    call = (node.op_type, details, dims_read, tuple(integers))
     if node.legal:
         case.calls.add(call)
     node.check(call in case.calls, "it may fail where the original does not")

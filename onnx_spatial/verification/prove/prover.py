@@ -153,11 +153,6 @@ class Prover:
         self._budget = Budget(MODEL_STEPS)
         self._proofs: dict[Hashable, Proof] = {}
 
-    @property
-    def steps(self) -> int:
-        """Steps that all proofs took so far."""
-        return self._budget.spent
-
     def prove_all(self, progress: Callable[[str], None]) -> tuple[Matches, list[Proof]]:
         """Prove all changed parts; return them with their proofs.
 
@@ -194,10 +189,6 @@ class Prover:
     def _follow(self, matches: Matches) -> None:
         self._matches = matches
         self._before.holders, self._after.holders = matches.holders
-
-    def prove(self, part: ChangedPart) -> Proof:
-        """Prove that both sides of a part compute the same, or say what was found instead."""
-        return self._assuming(part, self._extended(part, self._prove_once(part)))
 
     def _assuming(self, part: ChangedPart, proof: Proof) -> Proof:
         """Return a proof with what is assumed of the nodes of the converted model."""
@@ -405,33 +396,35 @@ def trials_of(part: ChangedPart, differences: Sequence[Difference]) -> tuple[Tri
 
 def _trials_of(part: ChangedPart, difference: Difference) -> tuple[list[Trial], Trial | None]:
     """Return the smallest trials for a difference, and the largest of no more than _MAX_ELEMENTS."""
-    symbols, ones = _solve_difference(difference)
-    shapes = {
+    # A column has the values of one symbol; a row is a solution.
+    columns, ones = _solve_difference(difference)
+    dims_of = {
         name: [
-            ones * dim if isinstance(dim, int) else symbols.get(size_symbol(name, axis, dim), ones)
+            ones * dim if isinstance(dim, int) else columns.get(size_symbol(name, axis, dim), ones)
             for axis, dim in enumerate(shape_inference.dims(known) or ())
         ]
         for name, known in part.inputs.items()
     }
-    sizes = [size for dims in shapes.values() for size in dims]
-    integers = [column for (kind, _), column in symbols.items() if kind == INTEGER]
-    counts = [np.prod([ones, *dims], axis=0, dtype=float) for dims in shapes.values()]
-    count, total = np.sum([0 * ones, *counts], axis=0), np.sum([0 * ones, *integers], axis=0)
+    sizes = [size for dims in dims_of.values() for size in dims]
+    integers = [column for (kind, _), column in columns.items() if kind == INTEGER]
+    counts = [np.prod([ones, *dims], axis=0, dtype=float) for dims in dims_of.values()]
+    elements = np.sum([0 * ones, *counts], axis=0)
+    sum_of_integers = np.sum([0 * ones, *integers], axis=0)
     _, rows = np.unique(np.stack([ones, *sizes, *integers]), axis=1, return_index=True)
     rows = rows[np.min([ones, *sizes], axis=0)[rows] > 0]
-    rows = rows[np.lexsort((rows, total[rows], count[rows]))]
+    rows = rows[np.lexsort((rows, sum_of_integers[rows], elements[rows]))]
 
     def trial_at(row: int) -> Trial:
-        shape_of = {name: tuple(int(size[row]) for size in dims) for name, dims in shapes.items()}
-        numbers = {key: int(column[row]) for key, column in symbols.items()}
+        shapes = {name: tuple(int(size[row]) for size in dims) for name, dims in dims_of.items()}
+        symbols = {key: int(column[row]) for key, column in columns.items()}
         values = {}
-        for name, shape in shape_of.items():
-            elements = _elements_of(name, shape, numbers)
-            if elements is not None:
+        for name, shape in shapes.items():
+            numbers = _elements_of(name, shape, symbols)
+            if numbers is not None:
                 element_type = shape_inference.element_type(part.inputs[name])
                 dtype = dtype_of(element_type or onnx.TensorProto.INT64)
-                values[name] = np.array(elements, dtype).reshape(shape)
-        return Trial(shape_of, values)
+                values[name] = np.array(numbers, dtype).reshape(shape)
+        return Trial(shapes, values)
 
     small: dict[object, Trial] = {}
     for trial in map(trial_at, rows):
@@ -439,8 +432,8 @@ def _trials_of(part: ChangedPart, difference: Difference) -> tuple[list[Trial], 
             small.setdefault(_key(trial), trial)
         if len(small) == _SMALL_TRIALS:
             break
-    rows = rows[count[rows] <= _MAX_ELEMENTS]
-    largest = trial_at(rows[np.argmax(count[rows])]) if len(rows) else None
+    rows = rows[elements[rows] <= _MAX_ELEMENTS]
+    largest = trial_at(rows[np.argmax(elements[rows])]) if len(rows) else None
     return [*small.values()], largest
 
 
@@ -484,33 +477,38 @@ def _solve_difference(
 def _solution_rows(
     difference: Difference, sizes: Iterable[Polynomial]
 ) -> tuple[dict[Atom, Values], int]:
-    """Return values of the symbols for which a case holds and its sides differ: columns, and rows."""
+    """Return values of the symbols for which a case holds, and how many: where its sides differ, if any.
+
+    One symbol after the other gets values near the constants of the facts, in all combinations; those
+    are kept that meet each fact of which all symbols have values.
+    """
     facts = [f for f in difference.case if _is_computable(f)]
     sides = [_coordinates_of(p) for p in _innermost_difference(difference.left, difference.right)]
-    parts = [*facts, *sides[0], *sides[1], *sizes]
-    atoms = sorted({a for p in parts for a in bases_of(p)}, key=lambda atom: atom.serial)
+    read = [*facts, *sides[0], *sides[1], *sizes]
+    atoms = sorted({a for p in read for a in bases_of(p)}, key=lambda atom: atom.serial)
     atoms = [a for a in atoms if isinstance(a.key, Symbol)]
     rng = np.random.default_rng(len(atoms))
-    rows: dict[Atom, Values] = {}
+    columns: dict[Atom, Values] = {}
     count = 1
     for atom in atoms:
-        column = _values_near(atom, facts)
-        rows = {a: np.repeat(values, len(column)) for a, values in rows.items()}
-        rows[atom] = np.tile(column, count)
-        keep = np.ones(count * len(column), bool)
+        candidates = _values_near(atom, facts)
+        columns = {a: np.repeat(values, len(candidates)) for a, values in columns.items()}
+        columns[atom] = np.tile(candidates, count)
+        holds = np.ones(count * len(candidates), bool)
         for fact in facts:
             bases = bases_of(fact)
-            if atom in bases and bases <= rows.keys():
-                keep &= np.broadcast_to(_evaluate_rows(fact, rows) >= 0, keep.shape)
-        chosen = np.flatnonzero(keep)
-        if len(chosen) > _MAX_ROWS:
-            chosen = np.sort(rng.choice(chosen, _MAX_ROWS, replace=False))
-        rows = {a: values[chosen] for a, values in rows.items()}
-        count = len(chosen)
-    differs = _rows_that_differ(sides[0], sides[1], rows, count)
+            if atom in bases and bases <= columns.keys():
+                holds &= np.broadcast_to(_evaluate_rows(fact, columns) >= 0, holds.shape)
+        rows = np.flatnonzero(holds)
+        if len(rows) > _MAX_ROWS:
+            rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
+        columns = {a: values[rows] for a, values in columns.items()}
+        count = len(rows)
+    differs = _rows_that_differ(sides[0], sides[1], columns, count)
     if differs.any():
-        rows, count = {a: values[differs] for a, values in rows.items()}, int(differs.sum())
-    return rows, count
+        columns = {a: values[differs] for a, values in columns.items()}
+        count = int(differs.sum())
+    return columns, count
 
 
 def _values_near(atom: Atom, facts: Sequence[Polynomial]) -> Values:
@@ -574,19 +572,19 @@ def difference_in_words(found: Difference, constant: str = "") -> str:
     if found.index is None:
         return found.message
     left, right = _innermost_difference(found.left, found.right)
-    was, now = (stored_in(p) for p in (left, right))
-    if was is not None and now is not None and min(was.array.size, now.array.size) > 1:
-        return _other_constant(was.array, now.array, constant)
-    for indices in (False, True):
-        ours, theirs = _Text(indices).of(right), _Text(indices).of(left)
-        plain = not indices and all(_is_function(p) for p in (left, right))
-        if ours != theirs and (indices or plain):
-            named = re.search(r"\bi\d", ours + theirs)
-            where = f" at {show_place(found.index) if named else _slice(found.index)}"
-            where = where if indices else ""
-            return f"computes {_shorten_text(ours)}{where}, the original {_shorten_text(theirs)}"
-    at = f"at {_slice(found.index)}"
-    return f"computes {_shorten_text(ours)} of other values than the original, {at}"
+    old, new = stored_in(left), stored_in(right)
+    if old is not None and new is not None and min(old.array.size, new.array.size) > 1:
+        return _other_constant(old.array, new.array, constant)
+    original, converted = _Text(indices=False).of(left), _Text(indices=False).of(right)
+    if original != converted and all(map(_is_function, (left, right))):
+        return f"computes {_shorten_text(converted)}, the original {_shorten_text(original)}"
+    original, converted = _Text(indices=True).of(left), _Text(indices=True).of(right)
+    if original == converted:
+        of_others = "of other values than the original"
+        return f"computes {_shorten_text(converted)} {of_others}, at {_slice(found.index)}"
+    names_index = re.search(r"\bi\d", converted + original)
+    at = f"at {show_place(found.index) if names_index else _slice(found.index)}"
+    return f"computes {_shorten_text(converted)} {at}, the original {_shorten_text(original)}"
 
 
 def _slice(index: Sequence[Polynomial]) -> str:

@@ -149,7 +149,8 @@ class SizeSearch:
             RunError: no run succeeds, or other sizes would not help.
         """
         proposals = iter([self._likely_start()])
-        reached, furthest = (-2, -1), ""
+        furthest = (-2, -1)  # position of the node that failed, and the axis that it named
+        furthest_message = ""
         empty: LegalSizes | None = None
         tried: set[object] = set()
         while self._runs < _MAX_RUNS and (assignment := next(proposals, None)) is not None:
@@ -162,20 +163,21 @@ class SizeSearch:
                 if not result.outputs or any(map(np.size, result.outputs.values())):
                     return result
                 empty = empty or result
-                message, progress = "the outputs have no elements", (sys.maxsize, -1)
+                message = "the outputs have no elements"
+                reached = (sys.maxsize, -1)
             elif result.stage == "load" or result.lacks_kernel or result.out_of_memory:
                 raise result
             else:
-                message, axis = str(result), re.search(r"axis (\d+)", str(result))
-                node = self._positions.get(result.node, -1)
-                progress = (node, int(axis[1]) if axis else -1)
-            if progress >= reached:
-                furthest = message
-            if progress > reached:
-                reached = progress
-                proposals = self._propose_repairs(assignment, message, progress[0])
+                message = str(result)
+                axis = re.search(r"axis (\d+)", message)
+                reached = (self._positions.get(result.node, -1), int(axis[1]) if axis else -1)
+            if reached >= furthest:
+                furthest_message = message
+            if reached > furthest:
+                furthest = reached
+                proposals = self._propose_repairs(assignment, message, position=reached[0])
         if empty is None:
-            raise self._no_sizes(furthest)
+            raise self._no_sizes(furthest_message)
         return empty
 
     def another(self, first: LegalSizes) -> LegalSizes | None:
@@ -218,9 +220,9 @@ class SizeSearch:
         Raises:
             RunError: no data can be made for an input.
         """
-        for known in self._needed:
-            if problem := _data_problem(known):
-                raise RunError(f"input {known.name!r} {problem}", "sizes")
+        for graph_input in self._needed:
+            if problem := _data_problem(graph_input):
+                raise RunError(f"input {graph_input.name!r} {problem}", "sizes")
         if unknown := [i for i in self._needed if i.dims is None]:
             names = ", ".join(i.name for i in unknown)
             advice = _advise_shapes(unknown)
@@ -229,12 +231,12 @@ class SizeSearch:
         for group in self._groups:
             group.legal = self._legal_sizes(group)
         start = Assignment(self._likely_sizes(0))
-        for known in self._needed:
-            count, countable = _count_elements(known, start), is_countable(start.shape(known))
-            if count > self._most or not countable:
+        for graph_input in self._needed:
+            count = _count_elements(graph_input, start)
+            if count > self._most or not is_countable(start.shape(graph_input)):
                 many = f"{count:.0e} elements" if count else "no elements, but very large dims"
                 most = f"too many to generate (at most {self._most:.0e})"
-                raise self._no_sizes(f"input {known.name!r} has {many}, {most}")
+                raise self._no_sizes(f"input {graph_input.name!r} has {many}, {most}")
             self._limit = max(self._limit, count)
         return start
 
@@ -242,8 +244,8 @@ class SizeSearch:
         """Group the open dims by the rank and the axis; batches are one group."""
         groups: dict[tuple[int, int], _Group] = {}
         grouped = set(self._fixed)
-        for known in self._needed:
-            for axis, dim in enumerate(dims := known.dims or ()):
+        for graph_input in self._needed:
+            for axis, dim in enumerate(dims := graph_input.dims or ()):
                 if isinstance(dim, str) and dim not in grouped:
                     grouped.add(dim)
                     batch = axis == 0 and len(dims) > 1
@@ -253,13 +255,17 @@ class SizeSearch:
 
     def _legal_sizes(self, group: _Group) -> Sequence[int]:
         """Return sizes that the operators accept for a group, the likely ones first."""
-        symbols, calls = set(group.symbols), [i.call for i in self._infos if i.call is not None]
-        batches = {s for g in self._groups if g.batch for s in g.symbols}
-        inputs = (set(i.symbols) for i in self._needed)
-        open_dims = min(len(each - batches) for each in inputs if each & symbols)
-        typical = [call.typical_batch for call in calls]  # that blocks of 18 x 18 divide
-        many = open_dims > 2 or max(typical, default=1) > _LARGE_BATCH
-        likely = (*typical, *_BATCH) if group.batch else () if many else _USUAL
+        symbols = set(group.symbols)
+        calls = [info.call for info in self._infos if info.call is not None]
+        typical_batches = [call.typical_batch for call in calls]  # that blocks of 18 x 18 divide
+        if group.batch:
+            likely: Sequence[int] = (*typical_batches, *_BATCH)
+        else:
+            batches = {symbol for g in self._groups if g.batch for symbol in g.symbols}
+            symbols_of_inputs = (set(graph_input.symbols) for graph_input in self._needed)
+            open_dims = min(len(read - batches) for read in symbols_of_inputs if read & symbols)
+            is_large = open_dims > 2 or max(typical_batches, default=1) > _LARGE_BATCH
+            likely = () if is_large else _USUAL
 
         def is_accepted(size: int) -> bool:
             return all(
@@ -296,7 +302,7 @@ class SizeSearch:
             if (x := inputs[0]) is not None and x.shape is not None:
                 shape = (assignment.sizes.get(d, d) if isinstance(d, str) else d for d in x.shape)
                 inputs[0] = replace(x, shape=tuple(shape))
-            drawn = _drawn_parameters(replace(info.facts, inputs=tuple(inputs)), rng)
+            drawn = _draw_for_operator(replace(info.facts, inputs=tuple(inputs)), rng)
             named = {info.node.input[i]: value for i, value in drawn.items()}
             values |= {name: value for name, value in named.items() if name in fed}
         return values
@@ -311,17 +317,19 @@ class SizeSearch:
         sides = [group.symbols for group in self._groups if not group.batch]
         for turn in range(len(_ROUND)):  # other sizes for height and width: a swap is to be seen
             turned = zip(sides, itertools.cycle(_ROUND[turn:] + _ROUND[:turn]), strict=False)
-            yield base.resized({symbol: size for each, size in turned for symbol in each})
+            yield base.resized({symbol: size for symbols, size in turned for symbol in symbols})
         larger = base
         while sides and not self._exceeds_limit(larger := larger.doubled(*sides)):
             yield larger
         groups = [*sides, *(group.symbols for group in self._groups if group.batch)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
-        # The message of a MatMul does not have the sizes of its weights.
-        node = next(itertools.islice(traversal.nodes(self._model), max(position, 0), None), None)
-        read_by = [] if node is None or position < 0 else node[2].input
-        numbers += [d for t in self._model.graph.initializer if t.name in read_by for d in t.dims]
+        if (
+            0 <= position < sys.maxsize
+        ):  # the message of a MatMul does not have the sizes of its weights
+            _, _, failed = next(itertools.islice(traversal.nodes(self._model), position, None))
+            weights = (t for t in self._model.graph.initializer if t.name in failed.input)
+            numbers += [size for tensor in weights for size in tensor.dims]
         for stride in _STRIDES:
             for symbols, number in itertools.product(groups, dict.fromkeys(filter(None, numbers))):
                 yield base.resized(dict.fromkeys(symbols, number * stride))
@@ -337,9 +345,9 @@ class SizeSearch:
         One with a dim of 0 has none, and other dims that may be too large for an array.
         """
         return any(
-            _count_elements(known, assignment) > self._limit
-            or not is_countable(assignment.shape(known))
-            for known in self._needed
+            _count_elements(graph_input, assignment) > self._limit
+            or not is_countable(assignment.shape(graph_input))
+            for graph_input in self._needed
         )
 
     def _no_sizes(self, failure: str) -> RunError:
@@ -368,7 +376,7 @@ def _accepts_dims(facts: NodeFacts, dims: Sequence[Dim]) -> bool:
         return False
 
 
-def _drawn_parameters(facts: NodeFacts, rng: np.random.Generator) -> dict[int, Array]:
+def _draw_for_operator(facts: NodeFacts, rng: np.random.Generator) -> dict[int, Array]:
     """Draw small values for the run-time parameters of a node, by input number, that it accepts."""
     try:
         call = read(facts)
@@ -399,28 +407,28 @@ def _drawn_parameters(facts: NodeFacts, rng: np.random.Generator) -> dict[int, A
     return {}
 
 
-def _count_elements(known: GraphInput, assignment: Assignment) -> float:
+def _count_elements(graph_input: GraphInput, assignment: Assignment) -> float:
     """Return the elements of an input; a float, which has room for any product."""
-    return float(np.prod([float(size) for size in assignment.shape(known)]))
+    return float(np.prod([float(size) for size in assignment.shape(graph_input)]))
 
 
-def _with_rank(known: GraphInput, infos: Iterable[OperatorInfo]) -> GraphInput:
+def _with_rank(graph_input: GraphInput, infos: Iterable[OperatorInfo]) -> GraphInput:
     """Give an input of unknown rank the rank that an operator requires, if one reads it."""
     for info in infos:
-        reads = info.place == traversal.Place() and info.node.input[0] == known.name
-        if known.dims is None and reads and info.call is not None:
+        reads = info.place == traversal.Place() and info.node.input[0] == graph_input.name
+        if graph_input.dims is None and reads and info.call is not None:
             axes = range(info.call.rank or info.call.axes + 1)
-            return replace(known, dims=tuple(f"{known.name}[{axis}]" for axis in axes))
-    return known
+            return replace(graph_input, dims=tuple(f"{graph_input.name}[{axis}]" for axis in axes))
+    return graph_input
 
 
-def _data_problem(known: GraphInput) -> str:
+def _data_problem(graph_input: GraphInput) -> str:
     """Say why no data can be made for an input; "" if it can."""
-    if known.element_type not in onnx.TensorProto.DataType.values():
+    if graph_input.element_type not in onnx.TensorProto.DataType.values():
         return "is not a dense tensor of a known type"
-    if len(known.dims or ()) > _MAX_RANK:
-        return f"has {len(known.dims or ())} dims; numpy supports at most {_MAX_RANK}"
-    if known.element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+    if len(graph_input.dims or ()) > _MAX_RANK:
+        return f"has {len(graph_input.dims or ())} dims; numpy supports at most {_MAX_RANK}"
+    if graph_input.element_type in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
         return "is complex, and onnxruntime has no complex tensors"
     return ""
 
@@ -428,10 +436,10 @@ def _data_problem(known: GraphInput) -> str:
 def _advise_shapes(inputs: Sequence[GraphInput]) -> str:
     """Advise to give the shapes of inputs with open dims, or data."""
     options = []
-    for known in inputs:
-        sizes = [str(d) if isinstance(d, int) else "SIZE" for d in known.dims or ()]
-        shape = "SIZE,SIZE,..." if known.dims is None else ",".join(sizes)
-        options.append(f"--shape {shlex.quote(known.name)}={shape}")
+    for graph_input in inputs:
+        sizes = [str(d) if isinstance(d, int) else "SIZE" for d in graph_input.dims or ()]
+        shape = "SIZE,SIZE,..." if graph_input.dims is None else ",".join(sizes)
+        options.append(f"--shape {shlex.quote(graph_input.name)}={shape}")
     return f"set sizes with {' '.join(options)}, or {GIVE_DATA}"
 
 
