@@ -273,7 +273,8 @@ class Original:
         values: Iterable[str] = (),
         evaluated: bool = False,
     ) -> None:
-        self._domains, source = frozenset(domains), reader.resolved(source)
+        source = reader.resolved(source)
+        self._domains = frozenset(domains)
         self._folder = source.folder
         self._model = _with_explicit_pads(_inline_functions(source.proto), source.folder)
         outputs = self._model.graph.output
@@ -312,14 +313,14 @@ def _write_by_position(request: Request, info: OperatorInfo) -> Lowered:
         ConversionError: Python operators cannot run it in this model.
     """
     most = _MAX_STRINGS if onnx.TensorProto.STRING in info.element_types else _MAX_ELEMENTS
-    read, made = (
+    output_elements, data_elements = (
         math.prod(dim for dim in shape or () if isinstance(dim, int) and dim)
-        for shape in (request.shape, info.output_shape)
+        for shape in (info.output_shape, request.shape)
     )
-    if made > max(most, read):  # of larger data no run asks
+    if output_elements > max(most, data_elements):  # no data of that size is made up
         site = f"{info.node.op_type} {traversal.label(info.node)!r} in {info.place}"
-        shown = show(info.output_shape or ())
-        raise RunError(f"{site}: its output {shown} is too large to be compared", "rule")
+        shape = show(info.output_shape or ())
+        raise RunError(f"{site}: its output {shape} is too large to be compared", "rule")
     return write_python_op(request, info, by_position=True)
 
 
