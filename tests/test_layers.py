@@ -20,7 +20,7 @@ ROWS = (
     "analysis",
     "maps",
     "model operators",
-    "errors",
+    "documents errors",
 )
 ROW_OF_ROOM = {room: number for number, row in enumerate(ROWS) for room in row.split()}
 

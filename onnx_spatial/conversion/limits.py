@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -40,10 +39,6 @@ class NodeBeyond:
     reason: str
     kept: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, the shape as a list."""
-        return {**vars(self), "shape": None if self.shape is None else list(self.shape)}
-
 
 @dataclass(frozen=True)
 class LimitReport:
@@ -66,11 +61,6 @@ class LimitReport:
             return None
         one = len(self.nodes) == 1
         return f"{len(self.nodes):,} node{' does' if one else 's do'} not fit rank {self.max_rank}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, each node as a dict."""
-        nodes, unknown = ([each.to_dict() for each in row] for row in (self.nodes, self.unknown))
-        return {**vars(self), "nodes": nodes, "unknown": unknown}
 
 
 def check_limits(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import onnx
 
 from onnx_spatial.analysis import OperatorInfo
+from onnx_spatial.documents import Document
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
@@ -45,7 +46,7 @@ CHAIN = "standard nodes"
 
 
 @dataclass(frozen=True)
-class OperatorReport:
+class OperatorReport(Document):
     """What becomes of an operator: of a node, of a chain of standard nodes, or of a convolution.
 
     Attributes:
@@ -87,6 +88,12 @@ class OperatorReport:
             static sizes); None if it is not proven, or was not verified.
         assumptions: what the proof assumes, one sentence each.
     """
+
+    KEYS = (
+        "node graph op_type domain dialect action reason lowering element_type input_shape "
+        "output_shape output nodes_before nodes_after function estimated_us before_us candidates "
+        "absorbed declined between notes code proven assumptions"
+    )
 
     node: str
     graph: str
@@ -145,19 +152,6 @@ class OperatorReport:
     def above_limit(self) -> bool:
         """Whether it is a chain that stays although a limit asks for another one."""
         return self.is_chain and self.op_type == Rearrange.name and not self.converted
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, tuples as lists, None for unknown dims, candidates as dicts.
-
-        `convolutions` and `entries` are left out.
-        """
-        result = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
-            if name not in ("convolutions", "entries")
-        }
-        result["candidates"] = [dict(vars(candidate)) for candidate in self.candidates]
-        return result
 
 
 @dataclass

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import onnx
 
 from onnx_spatial.conversion.replace import DILATED
 from onnx_spatial.conversion.report import CHAIN, OperatorReport
+from onnx_spatial.documents import Document
 from onnx_spatial.errors import count
 from onnx_spatial.model import traversal
 from onnx_spatial.model.io.source import Source
@@ -78,7 +78,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Document):
     """What a conversion did with a model.
 
     Attributes:
@@ -88,6 +88,8 @@ class Summary:
         estimate: None if no part of the model has an estimated time before and after.
         calls: whether operators became calls of local functions, whose nodes are counted once.
     """
+
+    KEYS = "text before after replacements estimate"
 
     text: str
     before: Figures
@@ -109,18 +111,6 @@ class Summary:
             beside = ("local functions" if self.calls else "added with them", "")
         rows = [(*beside, before - stay, after - stay), ("other nodes", "", stay, stay)]
         return [row for row in rows if any(row[2:])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, as dicts and lists."""
-        return {
-            "text": self.text,
-            "before": dict(vars(self.before)),
-            "after": dict(vars(self.after)),
-            "replacements": [
-                {**vars(each), "members": list(each.members)} for each in self.replacements
-            ],
-            "estimate": None if self.estimate is None else dict(vars(self.estimate)),
-        }
 
 
 def summarize(

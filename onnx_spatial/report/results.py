@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import onnx
 import onnx_ir as ir
@@ -21,6 +21,7 @@ from onnx_spatial.conversion.changes import list_changes
 from onnx_spatial.conversion.limits import LimitReport
 from onnx_spatial.conversion.report import EditResult, OperatorReport
 from onnx_spatial.conversion.summary import Summary, describe_products, layout_text, summarize
+from onnx_spatial.documents import Document, plain
 from onnx_spatial.errors import count, one_line
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph import rebuild_ir
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(repr=False)
-class Inspection:
+class Inspection(Document):
     """The operators of a model, and what a conversion would do with each.
 
     Attributes:
@@ -53,6 +54,9 @@ class Inspection:
         notes: where the search for chains stopped at its limits.
         result: what a conversion makes of the model; None if nothing would change.
     """
+
+    KEYS = "version model ir_version opset operators nodes layouts summary limits remaining notes"
+    version: ClassVar[int] = 2
 
     original: Source = field(compare=False)
     operators: list[OperatorReport] = field(default_factory=list)
@@ -156,22 +160,6 @@ class Inspection:
             return "convert"
         return "optimize" if gains or any(self.layouts) else None
 
-    def to_dict(self) -> dict[str, object]:
-        """Return version 2 of the report, ready for JSON: the attributes by name, and `summary`."""
-        return {
-            "version": 2,
-            "model": self.model,
-            "ir_version": self.ir_version,
-            "opset": self.opset,
-            "operators": [operator.to_dict() for operator in self.operators],
-            "nodes": list(self.nodes),
-            "layouts": list(self.layouts),
-            "summary": self.summary,
-            "limits": None if self.limits is None else self.limits.to_dict(),
-            "remaining": [dict(vars(each)) for each in self.remaining],
-            "notes": self.notes,
-        }
-
     def describe(
         self, name: str = "", *, verbose: bool = True, graphs: bool = True, error: str = ""
     ) -> Outcome:
@@ -262,7 +250,7 @@ def _count_actions(operators: Sequence[OperatorReport]) -> str:
 
 
 @dataclass(repr=False)
-class Conversion:
+class Conversion(Document):
     """A converted model, what was done with each operator, and the verification.
 
     Attributes:
@@ -273,6 +261,11 @@ class Conversion:
         chains: the chains that `optimize` rewrote, apart from those that only move data.
         ir_original: the model that was passed, if it was an onnx_ir.Model.
     """
+
+    KEYS = (
+        "version model ir_version opset changed output backup operators nodes_before nodes_after "
+        "summary touched layouts limits remaining notes verification"
+    )
 
     inspection: Inspection
     verification: Verification | None = None
@@ -373,21 +366,12 @@ class Conversion:
         proto = self.original.proto
         return rebuild_ir.to_ir(self.result.proto, self.result.folder, self.ir_original, proto)
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Return version 2 of the report, ready for JSON; docs/report.md lists its keys."""
-        found = self.inspection.to_dict()
+        of_inspection = "version model ir_version opset layouts limits remaining notes".split()
         return {
-            **{key: found[key] for key in ("version", "model", "ir_version", "opset")},
-            "changed": self.changed,
-            "output": None if self.output is None else str(self.output),
-            "backup": None if self.backup is None else str(self.backup),
-            "operators": [operator.to_dict() for operator in self.operators],
-            "nodes_before": self.nodes_before,
-            "nodes_after": self.nodes_after,
-            "summary": None if self.summary is None else self.summary.to_dict(),
-            "touched": self.touched,
-            **{key: found[key] for key in ("layouts", "limits", "remaining", "notes")},
-            "verification": None if self.verification is None else self.verification.to_dict(),
+            key: plain(getattr(self.inspection if key in of_inspection else self, key))
+            for key in self.KEYS.split()
         }
 
     def describe(

@@ -22,6 +22,7 @@ from onnx_spatial import analysis
 from onnx_spatial.api import edit_model, verify_conversion
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.custom_ops import available
+from onnx_spatial.documents import plain
 from onnx_spatial.errors import (
     Code,
     ConversionError,
@@ -40,7 +41,6 @@ from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.result import Entry, Kind, Level, ModelResult, Options, Status
 from onnx_spatial.verification import OutputResult, Verification, VerifyOptions
 from onnx_spatial.verification import values as value_kinds
-from onnx_spatial.verification.evidence import plain
 from onnx_spatial.verification.process import CONVERTED, ORIGINAL, Progress
 from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
 from onnx_spatial.verification.run.run_error import RunError

@@ -6,7 +6,6 @@ Report  models -> ModelResult  entries -> Entry     the worst entry decides the 
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import shlex
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from onnx_spatial.conversion.options import MODES, ConvertOptions, Mode
+from onnx_spatial.documents import Document
 from onnx_spatial.errors import Code, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ VERSION = 2
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Document):
     """A remark on a model.
 
     Attributes:
@@ -154,13 +154,9 @@ class Entry:
         """The step, the message and the code in one line."""
         return f"{self.source}: {self.message}" + ("" if self.code is None else f" [{self.code}]")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name."""
-        return {**dataclasses.asdict(self), "nodes": list(self.nodes)}
-
 
 @dataclass
-class ModelResult:
+class ModelResult(Document):
     """Result of validating one model.
 
     Attributes:
@@ -177,6 +173,8 @@ class ModelResult:
         peak_memory: of its process, in bytes; None if unknown.
         log: the end of the output of its process, if that crashed.
     """
+
+    KEYS = "model status message kind entries operators modes recorded seconds peak_memory log"
 
     model: str
     status: Status
@@ -210,11 +208,6 @@ class ModelResult:
     def code(self) -> Code | None:
         """Code of the first failure."""
         return next((e.code for e in self.problems() if e.kind == self.kind), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes by name, ready for JSON, without the page."""
-        shown = {name: value for name, value in vars(self).items() if name != "page"}
-        return {**shown, "entries": [entry.to_dict() for entry in self.entries]}
 
     def fails(self, options: Options) -> bool:
         """Return whether the run fails because of this model; with strict also if it is unverified."""

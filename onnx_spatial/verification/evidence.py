@@ -10,14 +10,12 @@ Verification
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-
+from onnx_spatial.documents import Document
 from onnx_spatial.errors import Code, VerificationError, one_line
 from onnx_spatial.model import traversal
 from onnx_spatial.operators.operator import show
@@ -57,7 +55,7 @@ class Unproven:
 
 
 @dataclass(frozen=True)
-class Counterexample:
+class Counterexample(Document):
     """An input for which the nodes that replace an operator compute something else.
 
     Attributes:
@@ -67,6 +65,8 @@ class Counterexample:
         reason: how it differs: "is x[0, 4, 1, 0] instead of ...", or a sentence.
         value: name of the output.
     """
+
+    KEYS = "inputs parameters element reason"
 
     inputs: Mapping[str, Array] = field(repr=False)
     parameters: Mapping[str, Any]
@@ -127,7 +127,7 @@ class OperatorResult:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Document):
     """One run of both models.
 
     Attributes:
@@ -135,6 +135,8 @@ class Run:
         shapes, dtypes: of the inputs fed.
         overridden: initializers that were fed another value than their default.
     """
+
+    KEYS = "seed inputs overridden"
 
     seed: int
     shapes: Mapping[str, tuple[int, ...]]
@@ -209,7 +211,7 @@ class OutputResult:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Document):
     """The first difference, with the data that shows it.
 
     Attributes:
@@ -223,6 +225,8 @@ class Difference:
         place: graph that holds the value; None for the others.
         optimised: whether onnxruntime's optimisations were on.
     """
+
+    KEYS = "kind name graph message inputs"
 
     kind: Literal["operator", "value", "output", "model"]
     name: str
@@ -257,10 +261,10 @@ class FirstValue:
 
 
 @dataclass(repr=False)
-class Verification:
+class Verification(Document):
     """The verdict on a converted model, with the evidence.
 
-    True only if the status is "passed".
+    True only if the status is "passed". docs/report.md lists the keys of `to_dict`.
 
     Attributes:
         status: "passed", "failed", or "unverified": not proven, and it could not be run.
@@ -283,6 +287,12 @@ class Verification:
         outputs_only: whether nothing but outputs was compared, as the caller asked.
         out_of_memory: whether it is unverified for want of memory.
     """
+
+    KEYS = (
+        "version status evidence code message problems unproven operators parts outputs runs "
+        "first_difference first_value advice reproducer notes outputs_only"
+    )
+    version: ClassVar[int] = 2
 
     status: Status
     message: str
@@ -323,14 +333,6 @@ class Verification:
     def code(self) -> Code | None:
         """Code of the verdict; None if passed."""
         return {"failed": Code.DIFFERENT, "unverified": Code.UNVERIFIED}.get(self.status)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return version 2 of the report, ready for JSON; docs/report.md lists its keys.
-
-        Keys are attribute names, and `version`. Infinities and NaN are None, tuples lists, and inputs
-        are given as name -> dtype, shape.
-        """
-        return {"version": 2, **plain(self)}
 
 
 def ended_early(status: Status, reason: str, *, out_of_memory: bool) -> Verification:
@@ -378,31 +380,3 @@ def count_proofs(
     rest = [f"{scopes.count(None)} only run"] if None in scopes else []
     parts = ", ".join([what, *(f"{n}{text}" for n, text in others), *rest])
     return f"{'sampled' if sampled else 'proven'}: {parts}"
-
-
-#: Attributes that are keys of the JSON report, in order; of other classes all of them.
-_KEYS = {
-    Verification: (
-        "status evidence code message problems unproven operators parts outputs runs first_difference "
-        "first_value advice reproducer notes outputs_only"
-    ),
-    Run: "seed inputs overridden",
-    Difference: "kind name graph message inputs",
-    Counterexample: "inputs parameters element reason",
-}
-
-
-def plain(value: Any) -> Any:
-    """Replace what JSON lacks: results by dicts, arrays by their dtype and shape, infinities by None."""
-    if is_dataclass(value):
-        keys = _KEYS[type(value)].split() if type(value) in _KEYS else vars(value)
-        return {key: plain(getattr(value, key)) for key in keys}
-    if isinstance(value, np.ndarray):
-        return {"dtype": str(value.dtype), "shape": list(value.shape)}
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value
