@@ -25,8 +25,15 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from onnx_spatial.errors import Code, ConversionError, SpatialError, VerificationError, one_line
-from onnx_spatial.report.figures import duration, listed
+from onnx_spatial.errors import (
+    Code,
+    ConversionError,
+    SpatialError,
+    VerificationError,
+    list_names,
+    one_line,
+)
+from onnx_spatial.report.figures import duration
 
 if TYPE_CHECKING:  # help and completion do without
     from rich.console import Console
@@ -151,7 +158,7 @@ def print_outcome(console: Console, shown: Outcome) -> None:
     if shown.headline:
         say(console, f"{one_line(shown.name)}: {shown.headline}")
     for kind, values in shown.facts.items():
-        say(console, one_line(f"  {kind}: {listed(values)}"))
+        say(console, one_line(f"  {kind}: {list_names(values)}"))
     print_sections(console, shown.parts)
     for text, level in shown.remarks:
         say(console, text, style=STYLES.get(level, ""))

@@ -21,8 +21,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from onnx_spatial.cli.output import Output, append_markdown, badge, print_sections, say
-from onnx_spatial.errors import count, one_line
-from onnx_spatial.report.figures import duration, first
+from onnx_spatial.errors import count, first_lines, one_line
+from onnx_spatial.report.figures import duration
+from onnx_spatial.report.outcome import MORE
 from onnx_spatial.report.page import check_file, require, write
 from onnx_spatial.validation import ModelResult, Options, Report, reports, run
 from onnx_spatial.verification.evidence import UNCHANGED, count_proofs
@@ -51,13 +52,11 @@ def validate_models(paths: Sequence[str], output: Output, values: Mapping[str, A
         raise click.UsageError(
             "--jobs cannot be combined with --executor: the cluster decides how many run at a time"
         )
-    render = {"junit_xml": reports.junit_xml, "html": reports.render}
-    given = [name for name in render if values[name] is not None]
-    files = {Path(values[name]).resolve(): render[name] for name in given}
-    if len(files) < len(given):
+    renderings = {"junit_xml": reports.junit_xml, "html": reports.render}
+    files = {name: Path(values[name]) for name in renderings if values[name] is not None}
+    if len({path.resolve() for path in files.values()}) < len(files):
         raise click.UsageError("--html and --junit-xml name the same file")
-    files = {Path(values[name]): render[name] for name in given}
-    for path in files:
+    for path in files.values():
         check_file(path)
     if values["html"] is not None:
         require("jinja2")
@@ -89,8 +88,8 @@ def validate_models(paths: Sequence[str], output: Output, values: Mapping[str, A
     report.notes += [*_useless_globs(paths, models, values), *_useless_names(report)]
     if os.environ.get("GITHUB_ACTIONS", "").lower() == "true":
         output.err.print(reports.github_annotations(report), end="", soft_wrap=True)
-    for path, rendered in files.items():
-        write(path, rendered(report).encode("utf-8", "backslashreplace"))
+    for name, path in files.items():
+        write(path, renderings[name](report).encode("utf-8", "backslashreplace"))
         if not (output.quiet or report.interrupted):
             say(output.err, f"report: {path}")
     append_markdown(reports.github_summary(report))
@@ -194,7 +193,6 @@ def _print_report(console: Console, report: Report, *, verbose: bool) -> None:
         for model in report.models
         for mode in model.modes
         if mode["status"] in ("passed", "unverified")
-        and not mode["verification"].get("outputs_only")
         for operator in mode["verification"]["operators"]
         if operator["reason"] != UNCHANGED
     ]:
@@ -236,9 +234,8 @@ def _print_details(console: Console, report: Report, model: ModelResult, *, verb
     say(console, one_line(model.model), badge=badge(model.status))
     if verbose and (model.status != "passed" or not shown.checks):
         say(console, f"  {model.message}")
-    for line in first(
-        [text for text, _ in shown.remarks], None if verbose else _MAX_SHOWN_PROBLEMS
-    ):
+    remarks = [text for text, _ in shown.remarks]
+    for line in first_lines(remarks, None if verbose else _MAX_SHOWN_PROBLEMS, MORE):
         say(console, f"  {one_line(line)}")
     print_sections(console, shown.checks)
     if verbose and shown.log:

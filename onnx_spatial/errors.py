@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import ClassVar
@@ -26,6 +26,18 @@ def _cut_text(text: str) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: "1 node", "1,200 nodes"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def list_names(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names in one line, and how many there are more: "a, b, c and 2 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def first_lines(lines: Sequence[str], most: int | None, rest: str = "{} more") -> list[str]:
+    """Return the first lines, and a line that says how many there are more; None: all of them."""
+    left_out = [] if most is None else lines[most:]
+    return [*lines[:most], *([f"and {rest.format(len(left_out))}"] if left_out else [])]
 
 
 class Code(StrEnum):

@@ -15,7 +15,7 @@ import onnx
 
 from onnx_spatial.analysis import OperatorInfo
 from onnx_spatial.documents import Document
-from onnx_spatial.errors import Code, ConversionError
+from onnx_spatial.errors import Code, ConversionError, first_lines
 from onnx_spatial.lowering import Candidate
 from onnx_spatial.model import traversal
 from onnx_spatial.operators import Dim, Rearrange
@@ -292,15 +292,12 @@ def refusal(name: str, operators: Sequence[OperatorReport]) -> ConversionError:
 
 def name_refused(operators: Iterable[OperatorReport]) -> str:
     """Name each refused operator and the reason, in one line."""
-    named, parts = list(operators), []
-    for operator in named[:_MAX_NAMED_OPERATORS]:
+    reasons = []
+    for operator in operators:
         shape = "" if operator.input_shape is None else f" on {show(operator.input_shape)}"
-        parts.append(
-            f"{operator.op_type} {operator.node!r} in {operator.graph}{shape}: {operator.reason}"
-        )
-    if len(named) > _MAX_NAMED_OPERATORS:
-        parts.append(f"and {len(named) - _MAX_NAMED_OPERATORS} more")
-    return "; ".join(parts)
+        where = f"{operator.op_type} {operator.node!r} in {operator.graph}{shape}"
+        reasons.append(f"{where}: {operator.reason}")
+    return "; ".join(first_lines(reasons, _MAX_NAMED_OPERATORS))
 
 
 def describe_decisions(operator: OperatorReport) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from onnx_spatial.errors import count
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 #: Operator types in the table of figures, unless all are asked for.
 _MAX_SHOWN_TYPES = 8
-#: Names in a list, at most.
-_MAX_LISTED_NAMES = 3
 
 
 def headline(summary: Summary) -> str:
@@ -88,26 +86,12 @@ def type_text(declared: onnx.TypeProto) -> str:
     return f"{name} [{', '.join(dims)}]"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
-    return ", ".join(names[:_MAX_LISTED_NAMES]) + more
-
-
 def names_by_sentence(said: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Collect the names of which the same is said, from pairs of a name and a sentence."""
     names: dict[str, list[str]] = {}
     for name, sentence in said:
         names.setdefault(sentence, []).append(name)
     return names
-
-
-def first(
-    lines: Sequence[str], most: int | None, rest: str = "{} more (-v shows them)"
-) -> list[str]:
-    """Return the first of some lines, and how many there are more; None: all of them."""
-    left = [] if most is None else lines[most:]
-    return [*lines[:most], *([f"and {rest.format(len(left))}"] if left else [])]
 
 
 def file_size(size: int) -> str:

@@ -16,16 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onnx_spatial.errors import count, one_line
+from onnx_spatial.errors import count, first_lines, list_names, one_line
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators import Rearrange
 from onnx_spatial.operators.operator import show
 from onnx_spatial.report.figures import (
     duration,
     figure_rows,
-    first,
     interface,
-    listed,
     names_by_sentence,
 )
 from onnx_spatial.verification.evidence import SCOPES, UNCHANGED, Unproven, count_proofs
@@ -45,6 +43,8 @@ Regions = Mapping[tuple[str, str], int | None]
 #: What is shown without `verbose`: problems and rows of outputs, replaced operators, reasons why nodes
 #: are beyond a limit.
 _PROBLEMS, _REPLACEMENTS, _REASONS = 6, 12, 8
+#: What stands for lines that are left out without `verbose`.
+MORE = "{} more (-v shows them)"
 #: Larger distances in ulp are no figures that help.
 _MAX_ULP = 1_000_000
 
@@ -217,7 +217,7 @@ class Outcome:
     def add_lacking(self, messages: Sequence[str], *, verbose: bool) -> None:
         """Add remarks on the operators that onnxruntime lacks."""
         rest = "{} more operators that onnxruntime lacks"
-        lines = first(messages, None if verbose else _PROBLEMS, rest)
+        lines = first_lines(messages, None if verbose else _PROBLEMS, rest)
         self.remarks += [(one_line(message), "unverified") for message in lines]
 
     def add_limits(self, report: LimitReport | None, *, verbose: bool, when: str = "") -> None:
@@ -231,7 +231,7 @@ class Outcome:
             self.remarks.append((f"{when}{report.text}:", "failed"))
             most = None if verbose else _REASONS
             reasons = _nodes_by_reason(report.nodes, most)
-            lines = first(reasons, most, "{} other reasons (-v shows all)")
+            lines = first_lines(reasons, most, "{} other reasons (-v shows all)")
         else:
             unknown = count(len(report.unknown), "node")
             others = f"; of {unknown} a rank is unknown (-v shows them)" if report.unknown else ""
@@ -367,7 +367,7 @@ def operator_lines(
     declined = ((n, one_line(reason)) for n, o in named for reason in o["declined"])
     yield from _by_reason("{} not fused", declined if shown else ())
     noted = ((name, note) for name, o in named for note in o["notes"])
-    yield from (f"{listed(who)}: {note}" for note, who in names_by_sentence(noted).items())
+    yield from (f"{list_names(who)}: {note}" for note, who in names_by_sentence(noted).items())
     for name, operator in named if verbose and shown else ():
         if len(operator["candidates"]) > 1:
             each = ", ".join(f"{c['lowering']} ({_time_cell(c)})" for c in operator["candidates"])
@@ -377,7 +377,7 @@ def operator_lines(
 def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each reason: "a, b and 12 more are not fused: the reason"."""
     return [
-        f"{listed(names)} {state.format('is' if len(names) == 1 else 'are')}: {reason}"
+        f"{list_names(names)} {state.format('is' if len(names) == 1 else 'are')}: {reason}"
         for reason, names in names_by_sentence(reasons).items()
     ]
 
@@ -388,7 +388,7 @@ def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]
         kept = "" if node.kept is None else f"; the chain stays: {node.kept}"
         said.append((node.node, f"{node.op_type}: {node.reason}: \0{kept}"))
     return [
-        one_line(line.replace("\0", ", ".join(names) if most is None else listed(names)))
+        one_line(line.replace("\0", ", ".join(names) if most is None else list_names(names)))
         for line, names in names_by_sentence(said).items()
     ]
 
@@ -416,7 +416,7 @@ def describe_check(
     if of:
         part.title, part.message = f"Verification: {of}", f"{of}: {message}"
     part.lines = [
-        *first(lines, None if verbose else _PROBLEMS),
+        *first_lines(lines, None if verbose else _PROBLEMS, MORE),
         *_explain_difference(check, operators),
     ]
     part.lines += [note for note in check["notes"] if note not in message]
@@ -463,7 +463,7 @@ def list_assumptions(operators: Sequence[Document]) -> Iterator[str]:
     proven = sum(bool(operator["assumptions"]) for operator in operators)
     assumed = ((each["node"], text) for each in operators for text in each["assumptions"])
     for assumption, nodes in names_by_sentence(assumed).items():
-        which = "" if len(nodes) == proven else f" (for {listed(nodes)})"
+        which = "" if len(nodes) == proven else f" (for {list_names(nodes)})"
         yield one_line(f"assumed: {assumption}{which}")
 
 

@@ -29,6 +29,7 @@ from onnx_spatial.errors import (
     ModelFileError,
     SpatialError,
     UsageError,
+    first_lines,
     one_line,
 )
 from onnx_spatial.model import op_traits
@@ -41,6 +42,7 @@ from onnx_spatial.validation.data_sets import DataSet
 from onnx_spatial.validation.result import Entry, Kind, Level, ModelResult, Options, Status
 from onnx_spatial.verification import OutputResult, Verification, VerifyOptions
 from onnx_spatial.verification import values as value_kinds
+from onnx_spatial.verification.evidence import first_of
 from onnx_spatial.verification.process import CONVERTED, ORIGINAL, Progress
 from onnx_spatial.verification.run.legal_sizes import GIVE_DATA
 from onnx_spatial.verification.run.run_error import RunError
@@ -150,9 +152,7 @@ class ExaminedModel:
         """Add an error for each problem of a verification; the first one names its node."""
         first = result.first_difference
         node = () if first is None else nodes_by_label(result).get(first.name, ())
-        messages = result.problems[:_MAX_PROBLEM_ENTRIES]
-        if len(result.problems) > _MAX_PROBLEM_ENTRIES:
-            messages.append(f"and {len(result.problems) - _MAX_PROBLEM_ENTRIES} more problems")
+        messages = first_lines(result.problems, _MAX_PROBLEM_ENTRIES, "{} more problems")
         for number, message in enumerate(messages):
             self.add("error", source, message, "difference", () if number else node)
 
@@ -189,8 +189,8 @@ def examine(
         try:
             subject = _read_model(path, options, note)
         except SpatialError as error:
-            kind: Kind = "unreadable" if isinstance(error, ModelFileError) else "conversion"
             message = str(error).removeprefix(f"{path}: ")
+            kind = _kind_of(error)
             return ModelResult.without(path, "failed", kind, message, "load", error.code)
         _convert_and_verify(subject)
         compare_recorded(subject)
@@ -338,8 +338,8 @@ def _make_result(subject: ExaminedModel) -> ModelResult:
     status: Status = "failed" if problems else "passed"
     if not problems and any(doubt.level == "warning" for doubt in doubts):
         status, problems = "unverified", doubts
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = f"{status}: {problems[0].message}{more}" if problems else _describe_pass(subject)
+    messages = [problem.message for problem in problems]
+    message = f"{status}: {first_of(messages)}" if messages else _describe_pass(subject)
     found = subject.inspection
     return ModelResult(
         str(subject.path),

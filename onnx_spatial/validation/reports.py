@@ -14,7 +14,7 @@ from datetime import UTC
 from pathlib import Path, PurePath
 from xml.etree import ElementTree
 
-from onnx_spatial.errors import one_line
+from onnx_spatial.errors import first_lines, one_line
 from onnx_spatial.report.outcome import Outcome, describe_check, output_parts
 from onnx_spatial.report.page import render as render_page
 from onnx_spatial.report.page import run_facts
@@ -194,11 +194,9 @@ def github_summary(report: Report) -> str:
 
 
 def _list_problems(report: Report, model: ModelResult) -> list[str]:
-    problems = model.problems()
     lines = ["", f"**{escaped(model.model)}: {model.status}**", ""]
-    lines += [f"- {escaped(p.line)}" for p in problems[:_MAX_LISTED_PROBLEMS]]
-    if len(problems) > _MAX_LISTED_PROBLEMS:
-        lines.append(f"- and {len(problems) - _MAX_LISTED_PROBLEMS} more")
+    problems = [escaped(entry.line) for entry in model.problems()]
+    lines += [f"- {problem}" for problem in first_lines(problems, _MAX_LISTED_PROBLEMS)]
     return [*lines, "", "```console", report.command(model).replace("```", ""), "```"]
 
 

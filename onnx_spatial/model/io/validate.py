@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import onnx
 
-from onnx_spatial.errors import Code, ModelFileError
+from onnx_spatial.errors import Code, ModelFileError, list_names
 from onnx_spatial.model import op_traits, traversal
 
 #: Most levels of nested graphs. Protobuf readers stop at 100 nested messages, and each graph takes
@@ -107,7 +107,7 @@ def _check_functions(model: onnx.ModelProto) -> None:
     except CycleError as error:
         cycle = sorted(map(_function_label, set(error.args[1])))
         raise _InvalidError(
-            f"functions call each other in a cycle: {_list_labels(cycle)}"
+            f"functions call each other in a cycle: {list_names(cycle, 5)}"
         ) from None
     total = sum(sizes[callee] for callee in _called_functions(model.graph, bodies))
     if total > MAX_INLINED:
@@ -122,11 +122,6 @@ def _called_functions(
         identity = (node.domain, node.op_type, node.overload)
         if identity in bodies:
             yield identity
-
-
-def _list_labels(labels: list[str], most: int = 5) -> str:
-    more = f" and {len(labels) - most} more" if len(labels) > most else ""
-    return ", ".join(labels[:most]) + more
 
 
 def _standard_opset(imports: Iterable[onnx.OperatorSetIdProto], place: traversal.Place) -> int:
@@ -319,7 +314,7 @@ class _Dataflow:
             cycle = error.args[1][:0:-1]
             first = cycle.index(min(cycle))
             nodes = [waiting[index][0] for index in (*cycle[first:], *cycle[:first])]
-            labels = _list_labels([*map(traversal.label, nodes)])
+            labels = list_names([*map(traversal.label, nodes)], 5)
             raise _InvalidError(f"{self._locate(nodes[0])} is part of a cycle: {labels}") from None
 
 
