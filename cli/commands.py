@@ -275,20 +275,20 @@ def verify(original: str, converted: str, output: Output, html: str | None, **va
             append_to_step_summary("verify", converted, f"error: {error}")
             raise
         differing = {(o.graph, o.node) for o in result.operators if o.counterexample is not None}
-        used, is_shown = [], not (output.json or output.quiet)
+        is_shown = not (output.json or output.quiet)
+        recognized = []
         if differing and (is_shown or report.path is not None):
             from onnx_spatial.conversion.options import ConvertOptions
             from onnx_spatial.conversion.recognize import recognize  # a pass loads no lowering
 
             asked = ConvertOptions(domains=domains)
-            reports = recognize(frozen, read(converted, data=False).proto, differing, asked)
-            used = [report.to_dict() for report in reports]
+            recognized = recognize(frozen, read(converted, data=False).proto, differing, asked)
         if report.path is not None:
-            page = describe_verification(result, frozen, converted, operators=used)
+            page = describe_verification(result, frozen, converted, operators=recognized)
             report.outcomes.append(page)
     append_to_step_summary("verify", converted, result.message)
     if is_shown:
-        shown = describe_verification(result, operators=used, verbose=output.verbose)
+        shown = describe_verification(result, operators=recognized, verbose=output.verbose)
         print_outcome(output.out, shown)
         say(output.out, f"took {output.time}", style="dim")
     check_verified(original, result, replace(how, strict=True))

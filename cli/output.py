@@ -325,7 +325,7 @@ class Output:
             self._explained = error.verification
             made: Any = error.conversion
             verdict: Any = error.verification
-            operators = () if made is None else [each.to_dict() for each in made.operators]
+            operators = () if made is None else made.operators
             shown = describe_check(verdict.to_dict(), operators, verbose=self.verbose)
             print_sections(self.err, shown)
 

@@ -5,7 +5,7 @@ Outcome  headline    "10 operators became 5 dilated convolutions; 226 -> 68 node
          remarks     what went wrong, and what is left
          checks      the verdict of each verification, and what it rests on
 
-The tables are made of the JSON documents of results, since those of other processes are nothing else.
+What a verification found comes as its JSON document: `validate` gets nothing else from other processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from onnx_spatial.report.figures import (
     interface,
     names_by_sentence,
 )
-from onnx_spatial.verification.evidence import SCOPES, UNCHANGED, Unproven, count_proofs
+from onnx_spatial.verification.evidence import (
+    SCOPES,
+    UNCHANGED,
+    OperatorResult,
+    Unproven,
+    count_proofs,
+)
 
 if TYPE_CHECKING:
     from onnx_spatial.conversion.limits import LimitReport, NodeBeyond
@@ -203,11 +209,10 @@ class Outcome:
         verbose: bool,
     ) -> None:
         """Add operators or chains, with a table if they are `shown`, and what is to know of them."""
-        documents = [operator.to_dict() for operator in operators]
-        part = Section(title, lines=[*operator_lines(documents, shown=shown, verbose=verbose)])
+        part = Section(title, lines=[*operator_lines(operators, shown=shown, verbose=verbose)])
         if operators and shown:
             regions = {} if self.shown is None else self.shown.regions()
-            part.table = operator_table(documents, check, regions)
+            part.table = operator_table(operators, check, regions)
             if title == "Chains":
                 moves = any(operator.op_type == Rearrange.name for operator in operators)
                 what = "only move data" if moves else "are spatial operators"
@@ -254,12 +259,12 @@ def describe_verification(
     original: reader.Model | Source | None = None,
     converted: reader.Model | Source | None = None,
     *,
-    operators: Sequence[Document] = (),
+    operators: Sequence[OperatorReport] = (),
     verbose: bool = True,
 ) -> Outcome:
     """Describe a comparison; with the two models also their graphs, by the name of the second.
 
-    `operators` are `OperatorReport.to_dict()` of those of which it is known how they were converted.
+    `operators` are those of which it is known how they were converted.
 
     Raises:
         ModelFileError: a model cannot be read.
@@ -281,61 +286,56 @@ def describe_verification(
     outcome.headline = outcome.checks[0].message if outcome.name else ""
     if verbose and (found.operators or found.parts):
         title = "Operators and changed parts" if found.parts else "Operators"
-        outcome.parts = [Section(title, operator_table((), document, regions))]
+        compared = [*found.operators, *found.parts]
+        outcome.parts = [Section(title, operator_table(compared, document, regions))]
     return outcome
 
 
 def operator_table(
-    operators: Sequence[Document], check: Document | None, regions: Regions
+    operators: Sequence[OperatorReport | OperatorResult], check: Document | None, regions: Regions
 ) -> Table:
     """Make a table of operators; columns that say the same of all are left out.
 
     Args:
-        operators: each an `OperatorReport.to_dict()`; without any, those of `check`.
+        operators: that were converted, or only compared.
         check: a `Verification.to_dict()`; None if nothing was verified.
         regions: of the nodes.
     """
-    found = [] if check is None else [*check["operators"], *check.get("parts", ())]
-    results = {_node_place(each): each for each in found}
-    every = operators or found
-    checked = [results.get(_node_place(each)) for each in every] if results else []
+    places = [(operator.graph, operator.node) for operator in operators]
+    compared = [] if check is None else [*check["operators"], *check["parts"]]
+    results = {_node_place(result): result for result in compared}
+    checked = [results.get(place) for place in places] if results else []
+    reports = [each for each in operators if not isinstance(each, OperatorResult)]
     columns = {
-        "node": [each["node"] for each in every],
-        "operator": [each["op_type"] for each in every],
-        "in": [each["graph"] for each in every],
-        "function": [each["function"] or "" for each in operators],
-        "data": [_data_cell(each) for each in operators],
-        "action": [_action_cell(each) for each in operators],
-        "nodes": [f"{each['nodes_before']} -> {each['nodes_after']}" for each in operators],
-        "estimated time": [_time_cell(each) for each in operators],
-        "proven": [_proven_cell(each) for each in checked],
-        "run": [_run_cell(each) for each in checked],
+        "node": [operator.node for operator in operators],
+        "operator": [operator.op_type for operator in operators],
+        "in": [operator.graph for operator in operators],
+        "function": [report.function or "" for report in reports],
+        "data": [_data_cell(report) for report in reports],
+        "action": [_action_cell(report) for report in reports],
+        "nodes": [f"{report.nodes_before} -> {report.nodes_after}" for report in reports],
+        "estimated time": [duration(report.estimated_us) for report in reports],
+        "proven": [_proven_cell(result) for result in checked],
+        "run": [_run_cell(result) for result in checked],
     }
-    return Table(
-        columns, ("estimated time", "data"), [regions.get(_node_place(each)) for each in every]
-    )
+    return Table(columns, ("estimated time", "data"), [regions.get(place) for place in places])
 
 
-def _node_place(operator: Document) -> tuple[str, str]:
-    return operator["graph"], operator["node"]
+def _node_place(result: Document) -> tuple[str, str]:
+    return result["graph"], result["node"]
 
 
-def _data_cell(operator: Document) -> str:
-    shapes = (operator["input_shape"], operator["output_shape"])
+def _data_cell(operator: OperatorReport) -> str:
+    shapes = (operator.input_shape, operator.output_shape)
     before, after = ("?" if shape is None else show(shape) for shape in shapes)
-    return f"{operator['element_type'] or '?'} {before} -> {after}"
+    return f"{operator.element_type or '?'} {before} -> {after}"
 
 
-def _action_cell(operator: Document) -> str:
-    action = ": ".join(filter(None, (operator["action"], operator["lowering"])))
-    if operator["absorbed"]:
-        action += f" with {count(len(operator['absorbed']), 'other node')}"
+def _action_cell(operator: OperatorReport) -> str:
+    action = ": ".join(filter(None, (operator.action, operator.lowering)))
+    if operator.absorbed:
+        action += f" with {count(len(operator.absorbed), 'other node')}"
     return action
-
-
-def _time_cell(lowering: Document) -> str:
-    """Format the estimated time of a lowering."""
-    return "" if lowering["estimated_us"] is None else duration(lowering["estimated_us"])
 
 
 def _proven_cell(result: Document | None) -> str:
@@ -353,25 +353,25 @@ def _run_cell(result: Document | None) -> str:
 
 
 def operator_lines(
-    operators: Sequence[Document], *, shown: bool = True, verbose: bool = True
+    operators: Sequence[OperatorReport], *, shown: bool = True, verbose: bool = True
 ) -> Iterator[str]:
     """Yield why operators are left or not fused (if they are `shown`), and what is to know of them.
 
     With `verbose` their other lowerings follow.
     """
-    names = [one_line(f"'{operator['node']}'") for operator in operators]
+    names = [one_line(f"'{operator.node}'") for operator in operators]
     named = list(zip(names, operators, strict=True))
     for state, is_refused in (("cannot be converted", True), ("{} not converted", False)):
-        reasons = [(n, o["reason"]) for n, o in named if (o["action"] == "refuse") is is_refused]
+        reasons = [(n, o.reason) for n, o in named if (o.action == "refuse") is is_refused]
         yield from _by_reason(state, ((name, r) for name, r in reasons if r and shown))
-    declined = ((n, one_line(reason)) for n, o in named for reason in o["declined"])
+    declined = ((n, one_line(reason)) for n, o in named for reason in o.declined)
     yield from _by_reason("{} not fused", declined if shown else ())
-    noted = ((name, note) for name, o in named for note in o["notes"])
+    noted = ((name, note) for name, o in named for note in o.notes)
     yield from (f"{list_names(who)}: {note}" for note, who in names_by_sentence(noted).items())
     for name, operator in named if verbose and shown else ():
-        if len(operator["candidates"]) > 1:
-            each = ", ".join(f"{c['lowering']} ({_time_cell(c)})" for c in operator["candidates"])
-            yield f"lowerings of {name}, with estimated times: {each}"
+        if len(operator.candidates) > 1:
+            times = (f"{c.lowering} ({duration(c.estimated_us)})" for c in operator.candidates)
+            yield f"lowerings of {name}, with estimated times: {', '.join(times)}"
 
 
 def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
@@ -394,13 +394,17 @@ def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]
 
 
 def describe_check(
-    check: Document, operators: Sequence[Document] = (), of: str = "", *, verbose: bool = True
+    check: Document,
+    operators: Sequence[OperatorReport] = (),
+    of: str = "",
+    *,
+    verbose: bool = True,
 ) -> list[Section]:
     """Describe a verification: the verdict, what it rests on, and the outputs.
 
     Args:
         check: a `Verification.to_dict()`.
-        operators: `OperatorReport.to_dict()` of those that were converted, if that is known.
+        operators: those that were converted, if that is known.
         of: what was verified; empty if there is one verification only.
         verbose: whether all is described.
     """
@@ -431,10 +435,10 @@ def describe_check(
     return [part, *(output_parts(check["outputs"], verbose=verbose) if shown else [])]
 
 
-def _explain_difference(check: Document, operators: Sequence[Document]) -> Iterator[str]:
+def _explain_difference(check: Document, operators: Sequence[OperatorReport]) -> Iterator[str]:
     """Yield where two models begin to differ, how to see it again, and what to do."""
     differing = {_node_place(o) for o in check["operators"] if o["counterexample"] is not None}
-    advice = [_other_way(operator) for operator in operators if _node_place(operator) in differing]
+    advice = [_other_way(each) for each in operators if (each.graph, each.node) in differing]
     value, shown = check["first_value"], check["first_difference"]
     if value and not (shown and (shown["kind"], shown["name"]) == ("value", value["name"])):
         node = f"{value['op_type']} node {value['node']!r} ({value['graph']})"
@@ -448,13 +452,13 @@ def _explain_difference(check: Document, operators: Sequence[Document]) -> Itera
         yield f"what to do: {check['advice']}"
 
 
-def _other_way(operator: Document) -> str:
+def _other_way(operator: OperatorReport) -> str:
     """Name the lowering of an operator that differs, and another one that is possible for it."""
-    lowerings = [candidate["lowering"] for candidate in operator["candidates"]]
-    others = [lowering for lowering in lowerings if lowering != operator["lowering"]]
-    fused = operator["action"] == "fuse" or operator["absorbed"]
+    lowerings = [candidate.lowering for candidate in operator.candidates]
+    others = [lowering for lowering in lowerings if lowering != operator.lowering]
+    fused = operator.action == "fuse" or operator.absorbed
     advice = "--no-fuse" if fused else f"--prefer {others[0]}" if others else ""
-    what = f"'{operator['node']}' was converted by {operator['action']}: {operator['lowering']}"
+    what = f"'{operator.node}' was converted by {operator.action}: {operator.lowering}"
     return one_line(f"{what}; {f'try {advice}, and ' if advice else 'please '}report it")
 
 

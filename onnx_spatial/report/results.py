@@ -405,8 +405,7 @@ class Conversion(Document):
             outcome.remarks.append((f"raised the IR version: {versions}", ""))
         outcome.add_limits(found.limits, verbose=verbose)
         if check is not None:
-            operators = [operator.to_dict() for operator in self.operators]
-            outcome.checks = describe_check(check, operators, verbose=verbose)
+            outcome.checks = describe_check(check, self.operators, verbose=verbose)
         elif self.changed:
             outcome.checks = [Section("Verification", message="not verified")]
         outcome.add_error(error)
