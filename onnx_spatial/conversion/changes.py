@@ -67,8 +67,7 @@ def list_changes(
     def added(
         kind: str, new: _Contents = after, old: _Contents = before
     ) -> list[tuple[Place, str]]:
-        known = vars(old)[kind]
-        return [key for key in vars(new)[kind] if key not in known]
+        return [key for key in vars(new)[kind] if key not in vars(old)[kind]]
 
     def removed(kind: str) -> list[str]:
         return [name for _, name in added(kind, before, after)]
@@ -78,17 +77,17 @@ def list_changes(
         for (place, name), node in after.nodes.items()
         if name not in replaced and not _is_same(before.nodes.get((place, name), node), node)
     ]
-    retyped = [key[1] for key, known in before.types.items() if after.types.get(key) != known]
+    retyped = [key[1] for key, kind in before.types.items() if after.types.get(key) != kind]
     retyped += [name for _, name in added("types") if name in before.values]
-    own = {place for place, _ in before.nodes}  # a function that is new is listed as a whole
-    raised = original.ir_version != converted.ir_version
-    versions = {"ir_version": [f"{original.ir_version} -> {converted.ir_version}"]}
+    # The nodes of a new function are not listed: it is listed as a whole.
+    places_before = {place for place, _ in before.nodes}
+    versions = [f"{original.ir_version} -> {converted.ir_version}"]
     return {
-        **(versions if raised else {}),
+        **({"ir_version": versions} if original.ir_version != converted.ir_version else {}),
         "nodes_replaced": [*replaced],
         "nodes_changed": changed,
         "nodes_removed": [name for name in removed("nodes") if name not in replaced],
-        "nodes_added": [name for place, name in added("nodes") if place in own],
+        "nodes_added": [name for place, name in added("nodes") if place in places_before],
         "initializers_added": [name for _, name in added("initializers")],
         "initializers_removed": removed("initializers"),
         "value_info_changed": retyped,

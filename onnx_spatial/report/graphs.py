@@ -13,7 +13,7 @@ that with titles, as plain data that goes from process to process.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -38,9 +38,9 @@ ROOM, _MAX_OF_MODEL = 20_000_000, 2_000_000
 Status = Literal["same", "changed", "removed", "added"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
-    """A node of one of the two graphs.
+    """A node of one of the two graphs; each is equal to itself only.
 
     Attributes:
         label: its name, or <its output>.
@@ -135,21 +135,20 @@ def _pair_nodes(before: list[Node], after: list[Node], edited: set[str]) -> None
     What reads an edited weight is changed.
     """
     for with_outputs in (True, False):
-        waiting = defaultdict(list)
+        unpaired = defaultdict[tuple[str, ...], deque[int]](deque)
         for index, node in enumerate(after):
             if node.partner is None:
-                waiting[_node_key(node, with_outputs)].append(index)
-        for candidates in waiting.values():
-            candidates.reverse()  # the first one is taken first
+                unpaired[_node_key(node, with_outputs)].append(index)
         for index, node in enumerate(before):
-            if node.partner is None and (found := waiting.get(_node_key(node, with_outputs))):
-                node.partner = found.pop()
+            if node.partner is None and (alike := unpaired.get(_node_key(node, with_outputs))):
+                node.partner = alike.popleft()
                 after[node.partner].partner = index
     for node in before:
         if node.partner is None:
             node.status = "removed"
             continue
-        partner, reads_edited = after[node.partner], not edited.isdisjoint(node.message.input)
+        partner = after[node.partner]
+        reads_edited = not edited.isdisjoint(node.message.input)
         if reads_edited or _node_form(node.message) != _node_form(partner.message):
             node.status = partner.status = "changed"
     for node in after:
@@ -172,7 +171,11 @@ def _node_form(node: onnx.NodeProto) -> tuple[object, ...]:
 def _assign_regions(
     sides: Sides, replacements: Sequence[Replacement | None], regions: list[list[str]]
 ) -> None:
-    """Give each node that differs a region, and so the nodes of an operator's region that do not."""
+    """Give each node that differs a region, and so the nodes of an operator's region that do not.
+
+    A node before belongs to the region that has its label; a node after to that of its partner, of the
+    node that it was added for, or of the node that computed its output. Others join a neighbour.
+    """
     before, after = sides
     region_of_label: dict[str, int] = {}
     for region, replacement in enumerate(replacements):
@@ -187,50 +190,54 @@ def _assign_regions(
         of_partner = None if node.partner is None else before[node.partner].region
         of_origin = None if node.status == "same" else region_of_label.get(node.origin or "")
         of_outputs = map(region_of_output.get, node.message.output)
-        known = (r for r in (of_partner, of_origin, *of_outputs) if r is not None)
-        node.region = next(known, None)
-    nodes, links = [*before, *after], _neighbour_links(sides)
-    _spread_regions(nodes, links)
-    for node in nodes:
+        candidates = (of_partner, of_origin, *of_outputs)
+        node.region = next((region for region in candidates if region is not None), None)
+    neighbours = _list_neighbours(sides)
+    _spread_regions([*before, *after], neighbours)
+    for node in (*before, *after):
         if node.region is None and node.status != "same":
             node.region = len(regions)
             regions.append([node.label, ""])
-            _spread_regions([node], links)
+            _spread_regions([node], neighbours)
 
 
-def _spread_regions(start: Iterable[Node], links: Mapping[int, Sequence[Node]]) -> None:
-    """Let nodes that differ join the region of a neighbour, or of their partner."""
-    todo = [node for node in start if node.region is not None]
-    while todo:
-        reached = []
-        for node in todo:
-            for other in links.get(id(node), ()):
-                if other.region is None and other.status != "same":
-                    other.region = node.region
-                    reached.append(other)
-        todo = reached
+def _spread_regions(start: Iterable[Node], neighbours: Mapping[Node, Sequence[Node]]) -> None:
+    """Let nodes that differ join the region of a neighbour, breadth first."""
+    queue = deque(node for node in start if node.region is not None)
+    while queue:
+        node = queue.popleft()
+        for neighbour in neighbours.get(node, ()):
+            if neighbour.region is None and neighbour.status != "same":
+                neighbour.region = node.region
+                queue.append(neighbour)
 
 
-def _neighbour_links(sides: Sides) -> dict[int, list[Node]]:
-    """Return the neighbours of each node, its partner, and what computes the same value, by `id`."""
+def _list_neighbours(sides: Sides) -> dict[Node, list[Node]]:
+    """Return what each node reads from, what reads it, and across the sides what may be its successor.
+
+    That is the partner of a node that changed, and what computes a value of a node that was removed.
+    """
     pairs: list[tuple[Node, Node]] = []
     for nodes in sides:
-        producer = {name: node for node in nodes for name in node.message.output if name}
+        producers = _by_output(nodes)
         for node in nodes:
             sources = sorted(traversal.needs(node.message))
-            pairs += [(producer[name], node) for name in sources if name in producer]
+            pairs += [(producers[name], node) for name in sources if name in producers]
     before, after = sides
     for node in before:
         if node.status == "changed" and node.partner is not None:
             pairs.append((node, after[node.partner]))
-    removed = [node for node in before if node.status == "removed"]
-    producer = {name: node for node in removed for name in node.message.output if name}
-    pairs += [(producer[v], node) for node in after for v in node.message.output if v in producer]
-    links = defaultdict(list)
+    removed = _by_output(node for node in before if node.status == "removed")
+    pairs += [(removed[v], node) for node in after for v in node.message.output if v in removed]
+    neighbours = defaultdict(list)
     for one, other in pairs:
-        links[id(one)].append(other)
-        links[id(other)].append(one)
-    return links
+        neighbours[one].append(other)
+        neighbours[other].append(one)
+    return neighbours
+
+
+def _by_output(nodes: Iterable[Node]) -> dict[str, Node]:
+    return {name: node for node in nodes for name in node.message.output if name}
 
 
 def script_json(document: dict[str, Any]) -> str:

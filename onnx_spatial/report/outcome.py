@@ -78,7 +78,7 @@ class Table:
         regions: position in the regions of the graphs for each row; None if it is in none.
     """
 
-    columns: dict[str, list[str]]
+    columns: Mapping[str, Sequence[str]]
     spare: tuple[str, ...] = ()
     regions: Sequence[int | None] = ()
 
@@ -176,28 +176,28 @@ class Outcome:
 
     def add_replacements(self, summary: Summary, *, verbose: bool = True) -> None:
         """Add what took the place of nodes; the rows add up to all nodes."""
-        each = summary.replacements
-        named = each if verbose else each[:_REPLACEMENTS]
-        others = [(name, "", what, old, new) for name, what, old, new in summary.other_nodes()]
-        if left := each[len(named) :]:
-            totals = (sum(r.nodes_before for r in left), sum(r.nodes_after for r in left))
-            others.insert(0, (f"{len(left)} more (-v shows them)", "", "", *totals))
+        replacements = summary.replacements
+        named = replacements if verbose else replacements[:_REPLACEMENTS]
         rows = [(r.node, r.graph, r.what, r.nodes_before, r.nodes_after) for r in named]
-        rows += others
+        if left_out := replacements[len(named) :]:
+            old = sum(replacement.nodes_before for replacement in left_out)
+            new = sum(replacement.nodes_after for replacement in left_out)
+            rows.append((MORE.format(len(left_out)), "", "", old, new))
+        rows += [(name, "", what, old, new) for name, what, old, new in summary.other_nodes()]
         columns = {
-            "operator or region": [row[0] for row in rows],
-            "in": [row[1] for row in rows],
-            "now": [row[2] for row in rows],
-            "nodes": [f"{row[3]} -> {row[4]}" for row in rows],
+            "operator or region": [node for node, *_ in rows],
+            "in": [graph for _, graph, *_ in rows],
+            "now": [product for _, _, product, *_ in rows],
+            "nodes": [f"{old} -> {new}" for *_, old, new in rows],
         }
-        regions = [*range(len(named)), *[None] * len(others)]
-        part = Section("Operators and regions", Table(columns, ("in",), regions))
+        regions = [*range(len(named)), *[None] * (len(rows) - len(named))]
+        section = Section("Operators and regions", Table(columns, ("in",), regions))
         before, after = summary.before.nodes, summary.after.nodes
         if sum(before.values()) < sum(after.values()) and not summary.calls:
             computed = before.get("Shape", 0) < after.get("Shape", 0)
             sizes = "the new nodes compute sizes that the file leaves open"
-            part.lines = [f"nodes grow: {sizes if computed else 'an operator takes several'}"]
-        self.parts.append(part)
+            section.lines = [f"nodes grow: {sizes if computed else 'an operator takes several'}"]
+        self.parts.append(section)
 
     def add_operators(
         self,
@@ -209,15 +209,16 @@ class Outcome:
         verbose: bool,
     ) -> None:
         """Add operators or chains, with a table if they are `shown`, and what is to know of them."""
-        part = Section(title, lines=[*operator_lines(operators, shown=shown, verbose=verbose)])
+        lines = [*operator_lines(operators, shown=shown, verbose=verbose)]
+        section = Section(title, lines=lines)
         if operators and shown:
             regions = {} if self.shown is None else self.shown.regions()
-            part.table = operator_table(operators, check, regions)
+            section.table = operator_table(operators, check, regions)
             if title == "Chains":
                 moves = any(operator.op_type == Rearrange.name for operator in operators)
                 what = "only move data" if moves else "are spatial operators"
-                part.message = f"chains of standard nodes that {what}:"
-        self.parts += [part] if part.table or part.lines else []
+                section.message = f"chains of standard nodes that {what}:"
+        self.parts += [section] if section.table or section.lines else []
 
     def add_lacking(self, messages: Sequence[str], *, verbose: bool) -> None:
         """Add remarks on the operators that onnxruntime lacks."""
@@ -383,13 +384,17 @@ def _by_reason(state: str, reasons: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]:
-    said = []
+    """Return a line for each reason: "Tile: computes rank 6: a, b; the chain stays: why".
+
+    All nodes are named if `most` is None.
+    """
+    names_of: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
         kept = "" if node.kept is None else f"; the chain stays: {node.kept}"
-        said.append((node.node, f"{node.op_type}: {node.reason}: \0{kept}"))
+        names_of.setdefault((f"{node.op_type}: {node.reason}", kept), []).append(node.node)
     return [
-        one_line(line.replace("\0", ", ".join(names) if most is None else list_names(names)))
-        for line, names in names_by_sentence(said).items()
+        one_line(f"{reason}: {', '.join(names) if most is None else list_names(names)}{kept}")
+        for (reason, kept), names in names_of.items()
     ]
 
 
@@ -408,31 +413,32 @@ def describe_check(
         of: what was verified; empty if there is one verification only.
         verbose: whether all is described.
     """
-    message = check["message"].removeprefix(f"{check['status']}: ")
-    lines = [problem for problem in check["problems"] if not message.startswith(problem)]
-    if check["status"] != "failed":
-        unproven = [Unproven(**each) for each in check["unproven"]]
-        others = [u for u in unproven if str(u) not in message]
-        reasons = ((u.node, u.reason) for u in others)
-        lines = _by_reason("{} not proven", reasons)
+    status = check["status"]
+    message = check["message"].removeprefix(f"{status}: ")
+    if status == "failed":
+        problems = [problem for problem in check["problems"] if not message.startswith(problem)]
+    else:
+        unproven = (Unproven(**part) for part in check["unproven"])
+        others = ((part.node, part.reason) for part in unproven if str(part) not in message)
+        problems = _by_reason("{} not proven", others)
     message = re.sub(r" \(and \d+ more\)", "", message)  # the lines below have them
-    part = Section("Verification", status=check["status"], message=message)
-    if of:
-        part.title, part.message = f"Verification: {of}", f"{of}: {message}"
-    part.lines = [
-        *first_lines(lines, None if verbose else _PROBLEMS, MORE),
-        *_explain_difference(check, operators),
-    ]
-    part.lines += [note for note in check["notes"] if note not in message]
-    changed = [each["proven"] or "" for each in check["operators"] if each["reason"] != UNCHANGED]
-    if check["status"] == "unverified" and any(changed):
-        part.lines.append(count_proofs(changed))
+    lines = first_lines(problems, None if verbose else _PROBLEMS, MORE)
+    lines += _explain_difference(check, operators)
+    lines += [note for note in check["notes"] if note not in message]
+    scopes = [each["proven"] or "" for each in check["operators"] if each["reason"] != UNCHANGED]
+    if status == "unverified" and any(scopes):
+        lines.append(count_proofs(scopes))
     if verbose:
-        part.lines += list_assumptions(check["operators"])
+        lines += list_assumptions(check["operators"])
+    section = Section("Verification", lines=lines, status=status, message=message)
+    if of:
+        section.title = f"Verification: {of}"
+        section.message = f"{of}: {message}"
     if (value := check["first_value"]) is not None:
-        part.value = value["graph"], value["name"]
-    shown = verbose or check["status"] == "failed"
-    return [part, *(output_parts(check["outputs"], verbose=verbose) if shown else [])]
+        section.value = value["graph"], value["name"]
+    if not (verbose or status == "failed"):
+        return [section]
+    return [section, *output_parts(check["outputs"], verbose=verbose)]
 
 
 def _explain_difference(check: Document, operators: Sequence[OperatorReport]) -> Iterator[str]:
@@ -481,28 +487,26 @@ def output_parts(
         title: of the part.
         verbose: whether all are described; else of each output that differs the worst comparison.
     """
-    worst_first = sorted(outputs, key=_error_order, reverse=True)
-    differing = [output for output in worst_first if output["passed"] is not True]
-    rows = worst_first
-    if not verbose:  # of each output the run that the verdict speaks of
-        wrong = [output for output in outputs if output["passed"] is not True]
-        rows = [*{output["name"]: output for output in reversed(wrong)}.values()][::-1]
-        rows = rows[:_PROBLEMS]
+    if verbose:
+        rows = sorted(outputs, key=_error_order, reverse=True)
+    else:  # of each output the run that the verdict speaks of
+        differing = [output for output in outputs if output["passed"] is not True]
+        first_run = {output["name"]: output for output in reversed(differing)}
+        rows = [*reversed(first_run.values())][:_PROBLEMS]
     if not rows:
         return []
-    part = Section(title, _output_table(rows))
+    section = Section(title, _output_table(rows))
     if len(rows) < len(outputs):
-        part.lines = [
-            f"{len(differing)} of {len(outputs)} comparisons of outputs differ (-v shows all)"
-        ]
+        counts = f"{len(differing)} of {len(outputs)}"
+        section.lines = [f"{counts} comparisons of outputs differ (-v shows all)"]
     worst = rows[0]
     if not verbose or not worst["worst_elements"]:
-        return [part]
+        return [section]
     elements = worst["worst_elements"]
     columns = {"index": [show(each["index"]) for each in elements]}
     columns |= {side: [each[side] for each in elements] for side in ("original", "converted")}
     what = f"the elements of {worst['name']!r} with the largest errors:"
-    return [part, Section("", Table(columns), message=what)]
+    return [section, Section("", Table(columns), message=what)]
 
 
 def _error_order(output: Document) -> tuple[bool, bool, float]:
