@@ -231,16 +231,16 @@ def _by_command(
     every = {key for names in options.values() for key in names}
     _check_keys(f"{path}: no command has an option", common, every, also=commands)
     defaults = {}
-    for name, known in options.items():
-        own = table.get(name, {})
-        if not isinstance(own, dict):
+    for name, settable in options.items():
+        of_command = table.get(name, {})
+        if not isinstance(of_command, dict):
             raise click.UsageError(
                 f"{path}: {name} is a command; its options are a table [tool.{_TABLE}.{name}]"
             )
-        _check_keys(f"{path}: {name} has no option", own, known)
-        values = {key: value for key, value in common.items() if key in known} | own
+        _check_keys(f"{path}: {name} has no option", of_command, settable)
+        values = {key: value for key, value in common.items() if key in settable} | of_command
         defaults[name] = {
-            str(known[key].name): _parse_value(path, known[key], value)
+            str(settable[key].name): _parse_value(path, settable[key], value)
             for key, value in values.items()
         }
     return defaults

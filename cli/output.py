@@ -323,11 +323,11 @@ class Output:
             from onnx_spatial.report.outcome import describe_check
 
             self._explained = error.verification
-            made: Any = error.conversion
-            verdict: Any = error.verification
-            operators = () if made is None else made.operators
-            shown = describe_check(verdict.to_dict(), operators, verbose=self.verbose)
-            print_sections(self.err, shown)
+            conversion: Any = error.conversion
+            verification: Any = error.verification
+            operators = () if conversion is None else conversion.operators
+            check = describe_check(verification.to_dict(), operators, verbose=self.verbose)
+            print_sections(self.err, check)
 
     @contextmanager
     def progress(self, *, timed: bool = True) -> Iterator[Callable[[str], None] | None]:

@@ -182,22 +182,29 @@ class _Rows:
 def _print_report(console: Console, report: Report, *, verbose: bool) -> None:
     for model in report.models:
         _print_details(console, report, model, verbose=verbose)
-    again = report.failed()
-    if 1 < len(again) <= _MAX_NAMED_MODELS:
-        command = one_line(report.command(*again))
+    if _is_one_command(report):
+        command = one_line(report.command(*report.failed()))
         console.print(f"\nrun the failed models again with: {command}", soft_wrap=True)
     for note in report.notes:
         say(console, note)
-    if proven := [
-        operator["proven"] or (None if mode["status"] == "passed" else "")
-        for model in report.models
-        for mode in model.modes
-        if mode["status"] in ("passed", "unverified")
-        for operator in mode["verification"]["operators"]
-        if operator["reason"] != UNCHANGED
-    ]:
-        console.print(count_proofs(proven))
+    if scopes := [*_proof_scopes(report)]:
+        console.print(count_proofs(scopes))
     _print_verdict(console, report)
+
+
+def _proof_scopes(report: Report) -> Iterator[str | None]:
+    """Yield for `count_proofs` what is proven of each operator that was converted, in each mode."""
+    for mode in (mode for model in report.models for mode in model.modes):
+        if mode["status"] in ("passed", "unverified"):
+            without_proof = None if mode["status"] == "passed" else ""
+            for operator in mode["verification"]["operators"]:
+                if operator["reason"] != UNCHANGED:
+                    yield operator["proven"] or without_proof
+
+
+def _is_one_command(report: Report) -> bool:
+    """Tell whether one command line names all models that failed, instead of one for each."""
+    return 1 < len(report.failed()) <= _MAX_NAMED_MODELS
 
 
 def _print_verdict(console: Console, report: Report) -> None:
@@ -240,6 +247,5 @@ def _print_details(console: Console, report: Report, model: ModelResult, *, verb
     print_sections(console, shown.checks)
     if verbose and shown.log:
         console.print("\n".join(f"  | {one_line(line)}" for line in shown.log.splitlines()))
-    together = 1 < len(report.failed()) <= _MAX_NAMED_MODELS
-    if model.status not in ("passed", "xfailed") and not together:
+    if model.status not in ("passed", "xfailed") and not _is_one_command(report):
         console.print(f"  run it again with: {one_line(shown.command)}", soft_wrap=True)

@@ -182,22 +182,23 @@ def _largest_rank(model: onnx.ModelProto) -> int:
 
 def _list_replacements(operators: Sequence[OperatorReport]) -> Iterator[Replacement]:
     """Yield the rows of the report; a SpaceToBatch counts with the first region that it opens."""
-    at_output = {(each.graph, each.output): each for each in operators}
-    entries = {
-        id(each): [at_output[each.graph, name] for name in each.entries] for each in operators
+    by_output = {(operator.graph, operator.output): operator for operator in operators}
+    openers = {
+        id(operator): [by_output[operator.graph, name] for name in operator.entries]
+        for operator in operators
     }
-    inside = {id(entry) for each in entries.values() for entry in each}
+    inside_a_region = {id(opener) for region in openers.values() for opener in region}
     for operator in operators:
-        if id(operator) in inside:
+        if id(operator) in inside_a_region:
             continue
-        together = [*entries[id(operator)], operator]
-        members = (n for each in together for n in (*each.absorbed, *each.between, each.node))
+        region = [*openers[id(operator)], operator]
+        members = (n for each in region for n in (*each.absorbed, *each.between, each.node))
         label = operator.convolutions[0][0] if operator.convolutions else operator.node
         yield Replacement(
             label,
             operator.graph,
             _describe_product(operator),
-            sum(each.nodes_before for each in together),
+            sum(each.nodes_before for each in region),
             1 if operator.action == "function" else operator.nodes_after,
             tuple(members),
         )

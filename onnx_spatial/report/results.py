@@ -73,7 +73,7 @@ class Inspection(Document):
     ) -> Inspection:
         """Return the inspection of a model, from its conversion and, if asked for, its optimization."""
         refused = {(o.domain, o.op_type) for o in edit.operators if o.action == "refuse"}
-        unknown = {(o.domain, o.op_type) for o in edit.operators if o.unknown_domain}
+        not_accepted = {(o.domain, o.op_type) for o in edit.operators if o.unknown_domain}
         result = None if edit.model is None else source.holding(edit.model)
         index = traversal.Index((result or source).proto)
         nodes = traversal.number_of_nodes(source.proto), len(index.nodes)
@@ -87,9 +87,9 @@ class Inspection(Document):
             layouts=last.layouts,
             limits=last.limits,
             remaining=[
-                each
-                for each in unknown_operators(index, unknown)
-                if (each.domain, each.op_type) not in refused
+                operator
+                for operator in unknown_operators(index, not_accepted)
+                if (operator.domain, operator.op_type) not in refused
             ],
             notes=last.notes,
             result=result,
@@ -302,14 +302,14 @@ class Conversion(Document):
         """Each operator, chains too, and what was done with it; once verified, what is proven."""
         if self.verification is None:
             return self.inspection.operators
-        results = defaultdict[tuple[str, str], list[OperatorResult]](list)
+        results_of_name = defaultdict[tuple[str, str], list[OperatorResult]](list)
         for result in self.verification.operators:
-            results[result.graph, result.node].append(result)
+            results_of_name[result.graph, result.node].append(result)
         operators = []
         for operator in self.inspection.operators:
             # Operators of one name were verified in their order.
-            if of_name := results[operator.graph, operator.node]:
-                result = of_name.pop(0)
+            if results := results_of_name[operator.graph, operator.node]:
+                result = results.pop(0)
                 operator = replace(operator, proven=result.proven, assumptions=result.assumptions)
             operators.append(operator)
         return operators
