@@ -301,7 +301,7 @@ class _Search:
         reasons: list[str] = []
         for part in self._list_parts(path):
             if set(part.values[1:-1]) >= {path.values[i] for i in beyond}:
-                movement = self._fit_rank(part)
+                movement = self._rewrite_part(part, required=True)
                 if movement.reason is None:
                     return movement
                 reasons.append(movement.reason)
@@ -372,12 +372,13 @@ class _Search:
     def _price_once(self, path: Path) -> Movement | None:
         """Return a part as a Movement if it pays; the same nodes on the same shapes are tried once."""
         key = self._path_signature(path)
-        if key in self._unpaid:
+        if key in self._unpaid or not _may_pay(path, None):
             return None
-        movement = self._priced_anew(path)
-        if movement is None:
-            self._unpaid.add(key)
-        return movement
+        movement = self._rewrite_part(path, required=False)
+        if movement.reason is None:
+            return movement
+        self._unpaid.add(key)
+        return None
 
     def _path_signature(self, path: Path) -> tuple[object, ...]:
         """Return what tells the nodes of a path, its shapes and types, but not its names."""
@@ -395,62 +396,46 @@ class _Search:
         value = self._graph.value(name) if name else None
         return name if value is None or value.size > 64 else (value.dtype.str, value.tobytes())
 
-    def _priced_anew(self, path: Path) -> Movement | None:
-        listed = Movement.of(self._graph, path)
-        if listed.input_shape is None or not listed.element_type or not _may_pay(path, None):
-            return None
-        gone = self._moves.freed_nodes(path)
-        prices = self._prices_of(listed)
-        reading = self._read_rearrange(path)
-        if reading is None:
-            return None
-        operator = reading.movements.operator
-        if reading.movements.selections:
-            return None
-        before, freed = prices.price_removed(path, gone, reading.typical)
-        listed = replace(listed, operator=operator, before_us=before, freed=freed)
-        if operator.is_identity:
-            reorders = any(node.op_type in REORDERING for node in gone)
-            better, after = freed > 1 or reorders, 0.0
-        else:
-            done = prices.lower_rearrange(operator, listed.input_shape or ())
-            if isinstance(done, str):
-                return None
-            after, count = done.cost, done.nodes
-            better = is_worthwhile(before, after, freed, count)
-            if better and reading.small != reading.typical:
-                least, _ = prices.price_removed(path, gone, reading.small)
-                ends = (reading.typical[listed.source], reading.small[listed.source])
-                better = is_worthwhile(
-                    least, prices.price_resized(operator, done, *ends), freed, count
-                )
-        if not better or not self._readings.is_operator(path, reading.movements):
-            return None
-        return replace(listed, after_us=after)
+    def _rewrite_part(self, path: Path, *, required: bool) -> Movement:
+        """Return a part as a Rearrange, or with the reason why it stays.
 
-    def _fit_rank(self, path: Path) -> Movement:
-        """Return a part, rewritten within the rank limit, or with the reason why it cannot be."""
-        listed = Movement.of(self._graph, path, required=True)
+        Args:
+            path: the part.
+            required: whether it exceeds the rank limit: then it need not pay, and may select.
+        """
+        listed = Movement.of(self._graph, path, required=required)
         if listed.input_shape is None:
             return replace(listed, reason=f"the rank of its input {listed.source!r} is unknown")
         if not listed.element_type:
             return replace(listed, reason="its element type is unknown")
         reading = self._read_rearrange(path)
-        if reading is None:
+        if reading is None or (reading.movements.selections and not required):
             return replace(listed, reason="it permutes no factors of its axes that are known")
-        prices = self._prices_of(listed)
-        before, freed = prices.price_removed(path, self._moves.freed_nodes(path), reading.typical)
-        listed = replace(listed, before_us=before, freed=freed)
         operator, selections = reading.movements.operator, reading.movements.selections
-        shape = list(listed.input_shape or ())
-        for each in selections:
-            shape[each.axis] = each.size
-        done = prices.lower_rearrange(operator, shape)
-        if isinstance(done, str):
-            return replace(listed, reason=done)
+        prices = Prices(listed.element_type, self._graph.scope.opset, self._max_rank)
+        gone = self._moves.freed_nodes(path)
+        before, freed = prices.price_removed(path, gone, reading.typical)
+        listed = replace(listed, before_us=before, freed=freed)
+        if operator.is_identity and not selections:
+            after, pays = 0.0, freed > 1 or any(node.op_type in REORDERING for node in gone)
+        else:
+            shape = list(listed.input_shape or ())
+            for each in selections:
+                shape[each.axis] = each.size
+            lowering = prices.lower_rearrange(operator, shape)
+            if isinstance(lowering, str):
+                return replace(listed, reason=lowering)
+            after, pays = lowering.cost, is_worthwhile(before, lowering.cost, freed, lowering.nodes)
+            if pays and not required and reading.small != reading.typical:
+                least, _ = prices.price_removed(path, gone, reading.small)
+                ends = (reading.typical[listed.source], reading.small[listed.source])
+                resized = prices.price_resized(operator, lowering, *ends)
+                pays = is_worthwhile(least, resized, freed, lowering.nodes)
+        if not (pays or required):
+            return replace(listed, reason="nothing is gained")
         if not self._readings.is_operator(path, reading.movements):
             return replace(listed, reason="it is not proven for all sizes")
-        return replace(listed, operator=operator, selections=selections, after_us=done.cost)
+        return replace(listed, operator=operator, selections=selections, after_us=after)
 
     def _read_rearrange(self, path: Path) -> _Reading | None:
         """Return the Rearrange that a path may be."""
@@ -467,7 +452,3 @@ class _Search:
                     yield _Reading(found, *each)
 
         return next(self._readings.read_path(path, read, DividedSizes.all_as_multiples), None)
-
-    def _prices_of(self, listed: Movement) -> Prices:
-        opset = self._graph.scope.opset
-        return Prices(listed.element_type, opset, self._max_rank)
