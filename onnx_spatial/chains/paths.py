@@ -111,22 +111,19 @@ class DataGraph:
         self.numbers = {t.name for t in stored if len(t.dims) < 2 and set(t.dims) <= {1}}
         self._steps: dict[str, Step] = {}
         self._depths: dict[str, int] = {}
-        self._producers: dict[str, onnx.NodeProto] = {}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        self._numbers: dict[int, int] = {}
-        for node in traversal.in_order(graph):
-            self._numbers[id(node)] = len(self._numbers)
-            self._add_node(node)
+        self._flow = traversal.Flow(graph)
+        for position in self._flow.order:
+            self._add_step(position)
 
-    def _add_node(self, node: onnx.NodeProto) -> None:
-        needs = traversal.needs(node) if node.attribute else set(filter(None, node.input))
-        for name in needs:
-            self._readers.setdefault(name, []).append(node)
-        outputs = [name for name in node.output if name]
-        self._producers.update(dict.fromkeys(outputs, node))
+    def _add_step(self, position: int) -> None:
+        """Note the step to the outputs of a node, and whether these are no data."""
+        node = self._flow.nodes[position]
         if not (op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local):
             return
-        if node.op_type in _SIZES or needs <= self._fixed:
+        outputs = [name for name in node.output if name]
+        if node.op_type in _SIZES or self._fixed.issuperset(
+            filter(None, self._flow.reads[position])
+        ):
             self._fixed.update(outputs)
             if node.op_type == "Constant" and _is_number(node):
                 self.numbers.update(outputs)
@@ -135,7 +132,7 @@ class DataGraph:
         parent = self._common_source(data) if data else None
         if parent is None:
             return
-        nodes = (node,) if len(data) == 1 else self._nodes_between(parent, node)
+        nodes = (node,) if len(data) == 1 else self._nodes_between(parent, position)
         changes = not self._moves_data(node)
         if all(self._moves_data(each) != changes for each in nodes):
             self._steps.update(dict.fromkeys(outputs, Step(parent, nodes, changes)))
@@ -171,16 +168,16 @@ class DataGraph:
                 first = self._steps[first].data
         return first
 
-    def _nodes_between(self, first: str, last: onnx.NodeProto) -> tuple[onnx.NodeProto, ...]:
+    def _nodes_between(self, first: str, last: int) -> tuple[onnx.NodeProto, ...]:
         """Return the nodes that compute a value from its parent, in the order of the graph."""
-        todo, found = self._data_of(last), {id(last): last}
+        nodes, todo, found = self._flow.nodes, self._data_of(self._flow.nodes[last]), {last}
         while todo:
             name = todo.pop()
-            node = self._producers.get(name)
-            if name != first and node is not None and id(node) not in found:
-                found[id(node)] = node
-                todo += self._data_of(node)
-        return tuple(sorted(found.values(), key=lambda node: self._numbers[id(node)]))
+            position = self._flow.producers.get(name)
+            if name != first and position is not None and position not in found:
+                found.add(position)
+                todo += self._data_of(nodes[position])
+        return tuple(nodes[position] for position in sorted(found, key=self._flow.order.index))
 
     # Paths
 
@@ -194,7 +191,7 @@ class DataGraph:
 
     def _ends_path(self, name: str, admitted: Collection[str]) -> bool:
         """Return whether a value is read by a node that is no step from it on."""
-        readers = self._readers.get(name, ())
+        readers = [self._flow.nodes[position] for position in self._flow.readers.get(name, ())]
         return name in self._outputs or any(
             not self._continues_path(node, name, admitted) for node in readers
         )
@@ -216,7 +213,7 @@ class DataGraph:
 
     def forks_of(self, path: Path) -> list[int]:
         """Return the positions of the inner values of a path that stay for other readers."""
-        own = {id(node) for node in path.nodes}
+        own = {self._flow.producers[name] for node in path.nodes for name in node.output if name}
         inner = enumerate(path.values[1:-1], start=1)
         return [place for place, name in inner if self._is_needed(name, own)]
 
@@ -231,21 +228,21 @@ class DataGraph:
             replaced: these values, each the only output of its node.
             kept: values that the new nodes read.
         """
-        gone = {id(node): node for node in map(self._producers.__getitem__, replaced)}
-        todo = list(gone.values())
+        gone = dict.fromkeys(map(self._flow.producers.__getitem__, replaced))
+        todo = list(gone)
         while todo:
-            for name in traversal.needs(todo.pop()):
-                maker = self._producers.get(name)
-                if maker is None or id(maker) in gone or name in kept:
+            for name in self._flow.reads[todo.pop()]:
+                maker = self._flow.producers.get(name)
+                if maker is None or maker in gone or name in kept:
                     continue
-                if not any(self._is_needed(output, gone) for output in maker.output if output):
-                    gone[id(maker)] = maker
+                if not any(self._is_needed(output, gone) for output in self._flow.computes[maker]):
+                    gone[maker] = None
                     todo.append(maker)
-        return list(gone.values())
+        return [self._flow.nodes[position] for position in gone]
 
     def _is_needed(self, name: str, gone: Collection[int]) -> bool:
-        readers = self._readers.get(name, ())
-        return name in self._outputs or any(id(reader) not in gone for reader in readers)
+        readers = self._flow.readers.get(name, ())
+        return name in self._outputs or any(position not in gone for position in readers)
 
 
 def _is_number(node: onnx.NodeProto) -> bool:
