@@ -97,43 +97,27 @@ def with_legal_patches(proto: onnx.ModelProto, folder: Path | None = None) -> Re
 _Illegal = dict[tuple[traversal.Place, str], tuple[int, ...]]
 
 
+class _StoredScope(constant_folding.ConstantScope):
+    """Values that are stored, none that nodes compute."""
+
+    foldable = frozenset[str]()
+
+
 def _find_illegal(proto: onnx.ModelProto) -> _Illegal:
     """Return the shapes of Reshapes that no run can have, by graph and output."""
     found: _Illegal = {}
-    for place, graph in traversal.graphs(proto):
-        # Before opset 5 the shape is an attribute.
-        reshapes = [
-            node
-            for node in graph.node
-            if node.op_type == "Reshape" and op_traits.is_standard(node) and len(node.input) > 1
-        ]
-        wanted = {node.input[1] for node in reshapes}
-        shapes = {
-            t.name: value
-            for t in getattr(graph, "initializer", ())
-            if t.name in wanted and (value := _stored_integers(t)) is not None
-        }
+    scopes = constant_folding.scopes(proto, _StoredScope)
+    for (place, graph), (scope, _) in zip(traversal.graphs(proto), scopes, strict=True):
         for node in graph.node:
-            if node.op_type == "Constant" and node.output[0] in wanted:
-                value = constant_folding.held(node, _stored_integers)
-                if value is not None:
-                    shapes[node.output[0]] = value
-        for node in reshapes:
-            shape = tuple(int(v) for v in shapes.get(node.input[1], np.zeros(0)).reshape(-1))
-            if min(shape, default=0) < -1 or shape.count(-1) > 1:
-                found[place, node.output[0]] = shape
+            # Before opset 5 the shape is an attribute.
+            if node.op_type != "Reshape" or not op_traits.is_standard(node) or len(node.input) < 2:
+                continue
+            value = scope.value(node.input[1])
+            if value is not None and value.dtype == np.int64 and value.ndim == 1:
+                shape = tuple(value.tolist())
+                if min(shape, default=0) < -1 or shape.count(-1) > 1:
+                    found[place, node.output[0]] = shape
     return found
-
-
-def _stored_integers(tensor: onnx.TensorProto) -> Array | None:
-    """Return a stored shape; None for other tensors."""
-    embedded = tensor.data_location != onnx.TensorProto.EXTERNAL
-    if not embedded or tensor.data_type != onnx.TensorProto.INT64 or len(tensor.dims) != 1:
-        return None
-    try:
-        return numpy_helper.to_array(tensor)
-    except ValueError:  # damaged
-        return None
 
 
 def _is_meant(chain: Chain, illegal: _Illegal) -> bool:
