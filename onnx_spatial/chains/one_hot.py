@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,9 +30,6 @@ from onnx_spatial.maps.tensor import Tensor
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding, shape_inference
 from onnx_spatial.model.io import external_data
-
-if TYPE_CHECKING:
-    pass
 
 # 1. Weights
 

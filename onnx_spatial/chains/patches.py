@@ -28,19 +28,19 @@ import onnx
 
 from onnx_spatial.chains.chain_map import ChainMap, GraphScope
 from onnx_spatial.chains.paths import DataGraph, Path
-from onnx_spatial.chains.pricing import dims_for_sizes, price_node
+from onnx_spatial.chains.pricing import dims_for_sizes, estimate_dims, price_node
 from onnx_spatial.chains.reading import IN, MAX_READINGS, OUT, Access, Digit, Readings
-from onnx_spatial.lowering import cost_model
-from onnx_spatial.lowering.emitter import numpy_dtype
+from onnx_spatial.lowering import cost_model, transpose_cost
+from onnx_spatial.lowering.request import itemsize_of
 from onnx_spatial.lowering.sizes import typical_sides
 from onnx_spatial.maps import operators
 from onnx_spatial.maps.cases import Case
 from onnx_spatial.maps.facts import Budget
-from onnx_spatial.maps.polynomial import ONE, ZERO, Polynomial, product
-from onnx_spatial.maps.rules_reshape import reshaped, transposed
+from onnx_spatial.maps.polynomial import ONE, ZERO, Polynomial
+from onnx_spatial.maps.rules_reshape import rearranged, transposed
 from onnx_spatial.maps.rules_select import padded
 from onnx_spatial.maps.tensor import Tensor
-from onnx_spatial.operators import ExtractPatches
+from onnx_spatial.operators import Dim, ExtractPatches
 from onnx_spatial.operators.patches import AutoPad, Layout
 from onnx_spatial.operators.spellings.call import TYPICAL_FACTOR
 
@@ -119,41 +119,10 @@ class Patches:
         y = operators.apply(case, ExtractPatches, op, x)
         extents = [x.dims[0], *(y.dims[axis] for axis in op.spatial_axes)]
         extents += [*map(Polynomial.of, op.kernel), x.dims[op.channel_axis]]
-        split = [digit for axis in self.digits for digit in axis]
-        y = reshaped(case, y, [extents[digit] for digit in split])
-        missing = [digit for digit in split if digit not in self.order]
-        for digit in missing:
+        for digit in {*range(len(extents))}.difference(self.order):
             case.require_equal(extents[digit], ONE, "a digit is missing")
-        y = transposed(case, y, [split.index(digit) for digit in (*self.order, *missing)])
-        return reshaped(
-            case, y, [product([extents[digit] for digit in group]) for group in self.groups]
-        )
-
-
-@dataclass(frozen=True)
-class Likely:
-    """What is known of patches before they are read.
-
-    Attributes:
-        kernel: the windows; empty if it is not known, then those side by side are likely, or small ones.
-        strides: the strides.
-        ends: zeros behind each spatial axis.
-    """
-
-    kernel: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
-
-
-def read_patches(form: Access, likely: Likely | None = None) -> Iterator[Patches]:
-    """Yield the patches that an access form may be, the likeliest first.
-
-    Args:
-        form: the form.
-        likely: what is known of them.
-    """
-    if len(form.dims[IN]) in (3, 4, 5):  # signals, images and volumes
-        yield from _Reading(form, likely or Likely()).patches()
+        axes = [[digit for digit in axis if digit in self.order] for axis in self.digits]
+        return rearranged(case, y, dict(enumerate(extents)), axes, self.groups)
 
 
 @dataclass(frozen=True)
@@ -169,14 +138,26 @@ class _Window:
     begin: Polynomial
 
 
-class _Reading:
-    """Reads patches from a form."""
+class _PatchReader:
+    """Reads patches from an access form.
 
-    def __init__(self, form: Access, likely: Likely) -> None:
-        self._form, self._dims, self._likely = form, form.dims[IN], likely
+    Args:
+        form: the form.
+        known: the attributes of the Conv that moves the data: kernel_shape, strides and pads say what is
+            likely. Without them windows side by side are, or small ones.
+    """
+
+    def __init__(self, form: Access, known: Mapping[str, tuple[int, ...]]) -> None:
+        self._form, self._dims = form, form.dims[IN]
+        self._kernel = known.get("kernel_shape", ())
+        self._strides = known.get("strides", (1,) * len(self._kernel))
+        self._ends = known.get("pads", ())[len(self._kernel) :]
 
     def patches(self) -> Iterator[Patches]:
+        """Yield the patches that the form may be, the likeliest first."""
         rank = len(self._dims)
+        if rank not in (3, 4, 5):  # signals, images and volumes
+            return
         needed = {axis for axis in range(rank) if not self._is_plain(axis)}
         rows = [
             (layout, row)
@@ -192,7 +173,7 @@ class _Reading:
         """Return how likely windows are, the likeliest first."""
         kernel = tuple(w.kernel for w in row)
         apart = any((w.stride, w.rate) != (w.kernel, 1) for w in row)
-        return kernel != self._likely.kernel, apart, math.prod(kernel)
+        return kernel != self._kernel, apart, math.prod(kernel)
 
     def _is_plain(self, axis: int) -> bool:
         """Return whether the index along an axis is that of a digit."""
@@ -228,58 +209,61 @@ class _Reading:
                 continue
             # Where there is one window, no stride shows.
             size = self._dims[axis]
-            known = (*self._likely.strides[number : number + 1], size.constant or 1)
+            known = (*self._strides[number : number + 1], size.constant or 1)
             alone = 1 if kernel == 1 and size == ONE else known[0]
             stride = alone if window is None else step
             begin = -self._form.rests[IN][axis]
             yield _Window(axis, window, place, kernel, stride, rate or 1, begin)
 
-    def _with_pads(self, layout: Layout, row: Sequence[_Window]) -> Iterator[Patches]:
-        m, spatial = self._form, [w.axis for w in row]
+    def _with_pads(self, layout: Layout, windows: Sequence[_Window]) -> Iterator[Patches]:
+        """Yield the patches with these windows, and with every padding that is likely."""
+        spatial = [w.axis for w in windows]
         images, channel = (axis for axis in range(len(self._dims)) if axis not in spatial)
         if not (self._is_plain(images) and self._is_plain(channel)):
             return
-        numbers: dict[Digit, int] = {}
-        for i, w in enumerate(row):
-            numbers |= {w.window: 1 + i} if w.window is not None else {}
-            numbers |= {w.place: 1 + len(row) + i} if w.place is not None else {}
-        plain = [(images, 0), (channel, 2 * len(row) + 1)]
-        for axis, number in plain:
-            numbers.update(dict.fromkeys(m.digits_along(IN, axis), number))
-        outputs = range(len(m.dims[OUT]))
-        groups = tuple(tuple(numbers[d] for d in m.digits_along(OUT, axis)) for axis in outputs)
+        groups = self._groups_of_digits(images, channel, windows)
         order = [digit for group in groups for digit in group]
-        depth = [digit for digit in order if digit > len(row)]
-        windows = [digit for digit in order if 0 < digit <= len(row)]
-        if windows and order[-len(depth) :] == depth:
+        depth = [digit for digit in order if digit > len(windows)]
+        has_windows = any(0 < digit <= len(windows) for digit in order)
+        if has_windows and order[-len(depth) :] == depth:
             layout = "channels_last"  # a Transpose of the data is cheaper than one of the patches
-        last = layout == "channels_last"
-        before = (images, *spatial, channel) if last else (images, channel, *spatial)
-        by_channel = len(depth) > 1 and depth[0] == 2 * len(row) + 1
+        is_last = layout == "channels_last"
+        before = (images, *spatial, channel) if is_last else (images, channel, *spatial)
+        by_channel = len(depth) > 1 and depth[0] == 2 * len(windows) + 1
         operator = ExtractPatches(
-            tuple(w.kernel for w in row),
-            tuple(w.stride for w in row),
-            tuple(w.rate for w in row),
+            tuple(w.kernel for w in windows),
+            tuple(w.stride for w in windows),
+            tuple(w.rate for w in windows),
             "valid",
             layout,
             clamp_negative=True,
             major="channel" if by_channel else "place",
         )
-        none = ((0, 0),) * len(row)
-        plain_patches = Patches(operator, before, none, groups, self._dims[channel].constant)
-        begins = [w.begin.constant for w in row]
-        if begins == [0] * len(row):
-            yield plain_patches
-        kinds: tuple[AutoPad, ...] = ("same_upper", "same_lower")
-        for kind in kinds:
+        none = ((0, 0),) * len(windows)
+        patches = Patches(operator, before, none, groups, self._dims[channel].constant)
+        begins = [w.begin.constant for w in windows]
+        if begins == [0] * len(windows):
+            yield patches
+        same: tuple[AutoPad, ...] = ("same_upper", "same_lower")
+        for auto_pad in same:
             if any(b is None or b for b in begins) or operator.kernel != operator.strides:
-                yield replace(plain_patches, operator=replace(operator, auto_pad=kind))
+                yield replace(patches, operator=replace(operator, auto_pad=auto_pad))
         known = [b for b in begins if b is not None and 0 <= b <= _MAX_WINDOW_PARAMETER]
-        if len(known) == len(row):
-            yield from (
-                replace(plain_patches, pads=pads)
-                for pads in self._likely_pads(operator, row, known)
-            )
+        if len(known) == len(windows):
+            for pads in self._likely_pads(operator, windows, known):
+                yield replace(patches, pads=pads)
+
+    def _groups_of_digits(
+        self, images: int, channel: int, windows: Sequence[_Window]
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return the numbers of the digits along each axis of the output, see `Patches`."""
+        number_of: dict[Digit | None, int] = {}
+        for i, window in enumerate(windows):
+            number_of |= {window.window: 1 + i, window.place: 1 + len(windows) + i}
+        for axis, number in ((images, 0), (channel, 2 * len(windows) + 1)):
+            number_of.update(dict.fromkeys(self._form.digits_along(IN, axis), number))
+        axes = (self._form.digits_along(OUT, axis) for axis in range(len(self._form.dims[OUT])))
+        return tuple(tuple(number_of[digit] for digit in axis) for axis in axes)
 
     def _likely_pads(
         self, operator: ExtractPatches, row: Sequence[_Window], begins: Sequence[int]
@@ -289,12 +273,11 @@ class _Reading:
         for i, (w, begin) in enumerate(zip(row, begins, strict=True)):
             size = self._dims[w.axis].constant
             extent = 1 if w.window is None else w.window.extent.constant
-            behind = [begin]
             if size is not None and extent is not None:
                 needed = (extent - 1) * w.stride + operator.extent(i) - size - begin
                 behind = [needed] if 0 <= needed <= _MAX_WINDOW_PARAMETER else [0]
             else:
-                behind = [*self._likely.ends[i : i + 1], begin, 0]
+                behind = [*self._ends[i : i + 1], begin, 0]
             ends.append(list(dict.fromkeys(behind)))
         for row_of_ends in itertools.product(*ends):
             pads = tuple(zip(begins, row_of_ends, strict=True))
@@ -393,23 +376,16 @@ def _longest_patches(
 
 def _read_patches(
     path: Path,
-    dims: Sequence[object],
+    dims: Sequence[Dim],
     conv: onnx.NodeProto | None,
     chain: ChainMap,
     form: Access,
 ) -> Iterator[tuple[Patches, Mapping[str, list[int]]]]:
     """Yield what a path may be, and typical dims of its values."""
-    likely = Likely()
-    if conv is not None:
-        lists = {a.name: tuple(a.ints) for a in conv.attribute}
-        kernel = lists["kernel_shape"]
-        strides = lists.get("strides", (1,) * len(kernel))
-        likely = Likely(kernel, strides, lists.get("pads", ())[len(kernel) :])
+    known = {} if conv is None else {a.name: tuple(a.ints) for a in conv.attribute}
     side = typical_sides(dims)[0]
-    typical = [
-        d if isinstance(d, int) else side if axis else TYPICAL_FACTOR for axis, d in enumerate(dims)
-    ]
-    for patches in read_patches(form, likely):
+    typical = estimate_dims(dims, (TYPICAL_FACTOR, side))
+    for patches in _PatchReader(form, known).patches():
         yield patches, dims_for_sizes(chain, path, typical, side)
 
 
@@ -421,8 +397,7 @@ def _part_cost(
     conv: onnx.NodeProto | None,
 ) -> float:
     """Estimate the microseconds of a part, less those of Transposes that the patches need."""
-    dtype = numpy_dtype(graph.element_type(path.values[0]) or 1)
-    itemsize = 4 if dtype is None else dtype.itemsize
+    itemsize = itemsize_of(graph.element_type(path.values[0]) or onnx.TensorProto.FLOAT)
     cost, behind = 0.0, list[float]()
     is_behind = False
     for step, source, result in zip(path.steps, path.values, path.values[1:], strict=False):
@@ -452,9 +427,9 @@ def _cost_of_transposes(patches: Patches, dims: Sequence[int], itemsize: int) ->
     extents = [image[0], *windows, *op.kernel, image[op.channel_axis]]
     split = [d for axis in patches.digits for d in axis if d in patches.order]
     sizes, perm = [extents[d] for d in split], [split.index(d) for d in patches.order]
-    works = (
-        cost_model.transpose(tuple(shape), tuple(order), itemsize)
-        for shape, order in ((dims, patches.before), (sizes, perm))
+    moves: list[tuple[Sequence[int], Sequence[int]]] = [(dims, patches.before), (sizes, perm)]
+    return sum(
+        transpose_cost(shape, order, itemsize)
+        for shape, order in moves
         if list(order) != sorted(order)
     )
-    return sum(work.nanoseconds for work in works) / 1000

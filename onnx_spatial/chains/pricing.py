@@ -17,6 +17,7 @@ from onnx_spatial.chains.paths import Path
 from onnx_spatial.errors import ConversionError, OperatorError
 from onnx_spatial.lowering import Request, cost_model, lower, rank
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
+from onnx_spatial.lowering.request import itemsize_of
 from onnx_spatial.maps.polynomial import FLOOR, Atom, Polynomial
 from onnx_spatial.operators import Dim, Rearrange
 from onnx_spatial.operators.spellings import FixedCall, InputFacts, NodeFacts
@@ -78,8 +79,7 @@ class Prices:
 
     def __init__(self, element_type: int, opset: int, max_rank: int | None) -> None:
         self._type, self._opset, self._max_rank = element_type, opset, max_rank
-        copy = Rearrange((-1,), (1,), (0,), (1,))
-        self._itemsize = _rearrange_request(copy, (None,), element_type, opset).itemsize
+        self._itemsize = itemsize_of(element_type)
 
     def price_removed(
         self, path: Path, gone: Sequence[onnx.NodeProto], dims: Mapping[str, Sequence[int]]

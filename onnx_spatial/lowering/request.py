@@ -124,7 +124,7 @@ class Request:
     @property
     def itemsize(self) -> int:
         """Bytes of an element, for estimates of time."""
-        return max(map(_itemsize_of, self.element_types), default=4)
+        return max(map(itemsize_of, self.element_types), default=4)
 
     def data(self, emit: Emitter) -> Tensor:
         """Return the operator's data, whose rank is known; unknown dims are read at run time."""
@@ -253,7 +253,8 @@ class Request:
         return emit.less(emit.ints(radii, "radius"), distance)
 
 
-def _itemsize_of(element_type: int) -> int:
+def itemsize_of(element_type: int) -> int:
+    """Return the bytes of an element of an ONNX type, for estimates of time."""
     dtype = numpy_dtype(element_type)
     return _STRING_SIZE if dtype is None else dtype.itemsize
 
