@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -71,7 +70,6 @@ class ModelEditor:
 
     Attributes:
         proto: the model.
-        known: its spatial operators, and what is known of its values.
         nodes: the nodes that may be edited, by position in `traversal.nodes`.
         subjects: the operators that may be rewritten, by `OperatorInfo.index`.
         matcher: its graphs, as the edits so far left them.
@@ -98,7 +96,6 @@ class ModelEditor:
             ModelFileError: a graph contradicts itself.
         """
         self.proto = proto
-        self.known = known
         index = known.model
         part = part_around(index, (info.index for info in known) if near is None else near)
         model = _read_graphs(proto, part.main)
@@ -106,10 +103,9 @@ class ModelEditor:
         self.nodes = {position: node for node, position in pairs}
         self.subjects = {f.index: s for f in known if (s := subject(f, self.nodes[f.index]))}
         self.matcher = Matcher(
-            proto,
+            known,
             {node: (index.graph(position), index.nodes[position]) for node, position in pairs},
             self.subjects.values(),
-            lambda: [each.sizes for each in known.facts],
             part.outputs,
         )
         self.names = Names(index)
@@ -120,8 +116,8 @@ class ModelEditor:
 
     def editors(self) -> Iterator[GraphEditor]:
         """Yield an editor of each graph, in the order of `traversal.graphs`."""
-        for index, (place, graph) in enumerate(self._graphs):
-            yield GraphEditor(self, index, place, graph)
+        for place, graph in self._graphs:
+            yield GraphEditor(self, place, graph)
 
     def place(self, node: ir.Node | None) -> Place:
         """Return the place of the graph that holds a node."""
@@ -160,9 +156,8 @@ class GraphEditor:
         fused: nodes that regions have written, and their successors.
     """
 
-    def __init__(self, model: ModelEditor, index: int, place: Place, message: GraphLike) -> None:
+    def __init__(self, model: ModelEditor, place: Place, message: GraphLike) -> None:
         self._model = model
-        self._index = index
         self.place = place
         self.message = message
         self._replacements: dict[ir.Node, list[ir.Node]] = {}
@@ -171,11 +166,10 @@ class GraphEditor:
         self.fused: set[ir.Node] = set()
         self._moved: set[ir.Node] = set()
 
-    @cached_property
+    @property
     def view(self) -> GraphView:
         """What is known of the values of the graph."""
-        facts = self._model.known.facts[self._index]
-        return GraphView(self._model.matcher, facts.scope, facts.sizes, facts.scope.opset)
+        return self._model.matcher.view(self.message)
 
     def apply(self, edit: GraphEdit) -> None:
         """Carry out an edit, and remove the nodes that only served the removed ones."""
@@ -240,7 +234,7 @@ class GraphEditor:
         todo = [value.producer() for value in values if value is not None]
         while todo:
             node = todo.pop()
-            if node is None or node.graph is None or matcher.op_type(node) is None:
+            if node is None or node.graph is None or matcher.graph(node) is None:
                 continue
             if matcher.subject(node) is not None or any(
                 matcher.is_output(value) or matcher.readers(value) for value in node.outputs

@@ -203,7 +203,6 @@ def fuse_dilated_convs(model: ModelEditor) -> None:
     if not {SpaceToBatch, BatchToSpace} <= kinds:
         return
     for editor in model.editors():
-        _note_attributes(editor, model)
         if editor.view.opset < MIN_OPSET:
             continue
         regions, edit = fuse_regions(editor.message, editor.view)
@@ -213,15 +212,6 @@ def fuse_dilated_convs(model: ModelEditor) -> None:
             model.result.declined[subject.info.index] = tuple(reasons)
         if edit.drafts:
             _carry_out_region(regions, edit, editor, model)
-
-
-def _note_attributes(editor: GraphEditor, model: ModelEditor) -> None:
-    """Note the attributes of a function that all of its calls give alike."""
-    for message in editor.message.node:
-        if any(a.ref_attr_name for a in message.attribute):
-            node = model.matcher.node_of(editor.message, message)
-            if node is not None:
-                model.matcher.note_attributes(node, editor.view.attributes(message))
 
 
 def _carry_out_region(

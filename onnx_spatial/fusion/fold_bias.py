@@ -38,7 +38,7 @@ def _only_reader(graph: LayoutGraph, forms: Forms) -> ir.Node | None:
     """Return the Add behind a value and its changes of layout, if each has one reader and no name."""
     for value, node in zip(forms.layouts, (*forms.nodes, None), strict=True):
         readers = graph.matcher.readers(value)
-        if graph.is_named(value) or len(readers) != 1 or value.is_graph_output():
+        if graph.matcher.is_named(value) or len(readers) != 1:
             return None
         reader = readers[0][0]
         if node is None:

@@ -36,7 +36,7 @@ import onnx_ir as ir
 from onnx_spatial.fusion.rules import Reason
 from onnx_spatial.fusion.views import GraphView, NodeView
 from onnx_spatial.maps.elements import Array
-from onnx_spatial.model import op_traits
+from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.new_nodes import Draft
 from onnx_spatial.model.op_traits import Trait
 
@@ -172,24 +172,24 @@ class Layout:
 
 
 @cache
-def ways_to_make(contents: frozenset[Layout], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
+def ways_to_make(layouts: frozenset[Layout], rank: int) -> Mapping[Layout, tuple[Layout, Layout]]:
     """Say how to make layouts of a value of this rank: each from which other one, and by which step.
 
     Intermediate layouts are included. A step without nodes only writes a layout in another way.
     """
     identity = Layout.identity(rank)
-    made: dict[Layout, tuple[Layout, Layout]] = {}
-    for content in sorted(contents, key=lambda content: content.weight):
-        if content == identity or content in made:
+    ways: dict[Layout, tuple[Layout, Layout]] = {}
+    for layout in sorted(layouts, key=lambda layout: layout.weight):
+        if layout == identity or layout in ways:
             continue
-        base = min((identity, *made), key=lambda known: known.inverse.then(content).weight)
-        for step in base.inverse.then(content).single_steps():
+        base = min((identity, *ways), key=lambda start: start.inverse.then(layout).weight)
+        for step in base.inverse.then(layout).single_steps():
             behind = base.then(step)
             if behind != identity:
-                made.setdefault(behind, (base, step))
+                ways.setdefault(behind, (base, step))
             base = behind
-        made.setdefault(content, (base, Layout.identity(len(base.axes))))
-    return made
+        ways.setdefault(layout, (base, Layout.identity(len(base.axes))))
+    return ways
 
 
 def write_change(layout: Layout, value: ir.Value, draft: Draft, opset: int) -> ir.Value:
@@ -390,26 +390,18 @@ class LayoutGraph:
     # Values
 
     def rank(self, value: ir.Value) -> int | None:
-        """Return the rank of a value; None if it is unknown.
-
-        Producers come first, without recursion: a graph may be thousands of nodes deep.
-        """
-        found, todo = dict[ir.Value, int](), [value]
-        while todo:
-            each = todo.pop()
-            if each in self._ranks or each in found:
-                continue
-            found[each] = self.place_of(each)
-            producer = each.producer()
-            if producer in self.order and self.view.dims(each.name) is None:
-                todo += [source for source in producer.inputs if source is not None]
-        for each in sorted(found, key=found.__getitem__):
-            self._ranks[each] = self._find_rank(each)
+        """Return the rank of a value; None if it is unknown."""
+        is_known = self._ranks.__contains__
+        for unknown in traversal.depth_first(value, self._sources, is_known):
+            self._ranks[unknown] = self._find_rank(unknown)
         return self._ranks[value]
 
-    def is_named(self, value: ir.Value) -> bool:
-        """Return whether a value must keep its name."""
-        return self.matcher.is_named(value)
+    def _sources(self, value: ir.Value) -> list[ir.Value]:
+        """Return the values from whose ranks that of a value follows."""
+        producer = value.producer()
+        if producer not in self.order or self.view.dims(value.name) is not None:
+            return []
+        return [source for source in producer.inputs if source is not None]
 
     def is_read_by_window(self, value: ir.Value) -> bool:
         """Return whether a convolution or pool reads a value, in any layout."""
@@ -420,18 +412,18 @@ class LayoutGraph:
         )
 
     def _find_rank(self, value: ir.Value) -> int | None:
-        known = self.view.dims(value.name)
-        if known is not None:
-            return len(known)
+        """Return the rank of a value, from those of what its node reads if the file does not say it."""
+        dims, node = self.view.dims(value.name), value.producer()
+        if dims is not None:
+            return len(dims)
         if (constant := self.view.known(value)) is not None:
             return constant.ndim
-        node = value.producer()
         if node not in self.order or not op_traits.is_standard(node):
             return None
         ranks = [self.rank(source) for source in node.inputs if source is not None]
         if node.op_type in _BROADCASTING:
-            each = [rank for rank in ranks if rank is not None]
-            return max(each) if each and len(each) == len(ranks) else None
+            known = [rank for rank in ranks if rank is not None]
+            return max(known) if known and len(known) == len(ranks) else None
         change = self.change_of(node)
         if change is not None:
             return len(change.axes)
@@ -473,20 +465,13 @@ class LayoutGraph:
         return self._changes[node]
 
     def _find_change(self, node: ir.Node) -> Layout | None:
-        if node.op_type not in CHANGES or not node.inputs or node.inputs[0] is None:
+        if self.matcher.standard_type(node) not in CHANGES or not node.inputs:
             return None
-        rank = self.rank(node.inputs[0])
-        if not self.matcher.is_standard(node) or rank is None or len(node.outputs) != 1:
+        rank = None if node.inputs[0] is None else self.rank(node.inputs[0])
+        if rank is None or len(node.outputs) != 1:
             return None
-        # A node without a type is of the lowering of another operator.
-        if self.matcher.op_type(node) is None:
-            return None
-        change = change_of(self.view_of(node), rank)
+        change = change_of(NodeView(node, self.view), rank)
         return None if isinstance(change, str) else change
-
-    def view_of(self, node: ir.Node) -> NodeView:
-        """Return a view of a node and its inputs."""
-        return NodeView(node, self.view)
 
 
 # 3. In another layout
@@ -519,9 +504,7 @@ _Rule = Callable[[ir.Node, LayoutGraph, Layout], Adapted | None]
 
 def rank_with_rule(node: ir.Node, graph: LayoutGraph) -> int | None:
     """Return the rank of the outputs of a node with a rule; None for others and for low ranks."""
-    if node.op_type not in RULES or not graph.matcher.is_standard(node) or graph.is_change(node):
-        return None
-    if graph.matcher.op_type(node) is None:
+    if graph.matcher.standard_type(node) not in RULES or graph.is_change(node):
         return None
     ranks = {graph.rank(value) for value in node.outputs}
     least = min((rank or 0 for rank in ranks), default=0)
@@ -574,7 +557,7 @@ def _trim_axes(array: Array) -> Array:
 
 def _adapt_along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """Operators along axes, which get their new places in the attribute or input that names them."""
-    op_type, view = node.op_type, graph.view_of(node)
+    op_type, view = node.op_type, NodeView(node, graph.view)
     is_elementwise = op_type in QUANTIZING or op_type == "BatchNormalization"
     is_exact = is_elementwise or bool(op_traits.of(node).traits & (Trait.EXACT | Trait.BITWISE))
     if view.integer("keepdims", 1) != 1:
@@ -600,7 +583,7 @@ def _adapt_along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted |
 
 
 def _adapt_pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    view = graph.view_of(node)
+    view = NodeView(node, graph.view)
     known = view.known(1)
     pads = view.integers("pads", () if known is None else tuple(known.reshape(-1).tolist()))
     if pads is None or len(pads) != 2 * layout.rank or view.has(3):

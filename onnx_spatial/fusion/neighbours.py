@@ -25,7 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError, OperatorError
-from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, blame
+from onnx_spatial.fusion.rules import Lower, Reason, Rewrite, blame, describe
 from onnx_spatial.fusion.views import MatchedOp, Matcher
 from onnx_spatial.lowering import Lowered, Request, are_open, transpose_cost
 from onnx_spatial.lowering.emitter import TYPICAL_DIM
@@ -49,7 +49,7 @@ def cancel_pair(subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite |
         return None
     other = opposite[0]
     where = blame(other.node)
-    if len(readers) > 1 or matcher.is_named(output) or other.node.graph is not subject.node.graph:
+    if len(readers) > 1 or matcher.is_named(output):
         return f"{where} other nodes read the value between the two"
     assert isinstance(other.request.call, BlockCall)
     if subject.request.checked and any(are_open(s.request) for s in (subject, other)):
@@ -147,6 +147,7 @@ def absorb_transposes(
 
 
 def _front_transpose(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    """Return the Transpose in front, or why it cannot be absorbed; None if there is none."""
     sizes = subject.sizes
     data = subject.node.inputs[0]
     node = data.producer() if data is not None else None
@@ -165,36 +166,35 @@ def _front_transpose(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reas
 
 
 def _transpose_behind(subject: MatchedOp, matcher: Matcher) -> _Transposes | Reason | None:
+    """Return the Transposes behind, or why they cannot be absorbed; None if there are none."""
     sizes, output = subject.sizes, subject.node.outputs[0]
-    readers = matcher.readers(output)
+    readers = [reader for reader, _ in matcher.readers(output)]
     shape = _output_shape(subject, sizes)
-    perms = [matcher.perm(node, len(shape)) for node, _ in readers]
-    transposes = [(n, p) for (n, _), p in zip(readers, perms, strict=True) if p is not None]
-    if not transposes:
+    perms = [matcher.perm(reader, len(shape)) for reader in readers]
+    transposes = [n for n, perm in zip(readers, perms, strict=True) if perm is not None]
+    perm = next((perm for perm in perms if perm is not None), None)
+    if perm is None:
         return None
-    node, perm = transposes[0]
-    where = blame(node)
+    where = blame(transposes[0])
     if matcher.is_named(output):
         return f"{where} the output before it is a graph output or read by name elsewhere"
     if None in perms:
-        other = readers[perms.index(None)][0]
-        return f"{where} {other.op_type} {traversal.label(other)!r} also reads the output before it"
-    if any(p != perm for _, p in transposes):
+        other = readers[perms.index(None)]
+        return f"{where} {describe(other)} also reads the output before it"
+    if any(other != perm for other in perms):
         return f"{where} other Transposes of the output have another permutation"
-    if any(n.graph is not subject.node.graph for n, _ in transposes):
-        return f"{where} not all Transposes of the output are in the graph of the operator"
     costs = [
         0.0
-        if perm == _TO_CHANNELS_FIRST and matcher.leads_to_window(n)
+        if perm == _TO_CHANNELS_FIRST and matcher.leads_to_window(transpose)
         else transpose_cost(shape, perm, subject.request.itemsize)
-        for n, _ in transposes
+        for transpose in transposes
     ]
-    nodes = tuple(n for n, _ in transposes)
-    outputs = [n.outputs[0] for n in nodes]
+    outputs = [transpose.outputs[0] for transpose in transposes]
     named = [v for v in outputs if matcher.is_named(v)]
     read = [v for v in outputs if v not in named and matcher.readers(v)]
     # The first keeps its name at no cost; every other one becomes a copy.
-    return _Transposes(nodes, perm, sum(costs), outputs=(*named, *read) or (outputs[0],))
+    kept = (*named, *read) or (outputs[0],)
+    return _Transposes(tuple(transposes), perm, sum(costs), outputs=kept)
 
 
 def _output_shape(subject: MatchedOp, sizes: Sequence[int]) -> list[int]:

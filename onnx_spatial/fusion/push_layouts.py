@@ -132,7 +132,9 @@ class Plan:
         """List who reads a value in any layout."""
         if forms.root not in self._uses:
             inner = {(node, 0) for node in forms.nodes}
-            names = [Use(value, None, 0) for value in forms.layouts if self.graph.is_named(value)]
+            names = [
+                Use(value, None, 0) for value in forms.layouts if self.graph.matcher.is_named(value)
+            ]
             self._uses[forms.root] = names + [
                 Use(value, *use)
                 for value in forms.layouts
@@ -168,7 +170,7 @@ class Plan:
         matcher = self.graph.matcher
         if node is None or node not in self.graph.order:
             return False  # of a graph inside
-        if matcher.op_type(node) is None or matcher.subject(node):
+        if matcher.graph(node) is None or matcher.subject(node):
             return False  # a spatial operator, or of the lowering of one
         message = matcher.message(node)
         return message is None or not any(traversal.subgraphs(message))
@@ -220,6 +222,7 @@ class Plan:
         return (kept, old) if in_time and old <= anew else ([], anew)
 
     def _weigh_steps(self, op_types: Iterable[str]) -> Cost:
+        """Return the cost of nodes that change a layout; the axes of some are nodes, too."""
         kinds = list(op_types)
         transposes = kinds.count("Transpose")
         axes = self._nodes_of_axes * (len(kinds) - transposes)
@@ -286,17 +289,16 @@ class Plan:
 
     def _move_node(self, node: ir.Node, move: Move | None) -> Cost:
         """Write a node in a layout, or as it is, and return what there is more of."""
-        about = self.about(node)
-        total = Cost()
-        for forms in about:
-            total = total.minus(self.cost(forms))
+        affected, difference = self.about(node), Cost()
+        for forms in affected:
+            difference = difference.minus(self.cost(forms))
         self.moves.pop(node, None)
         if move is not None:
             self.moves[node] = move
-        for forms in about:
+        for forms in affected:
             del self._settled[forms.root]
-            total = total.plus(self.cost(forms))
-        return total
+            difference = difference.plus(self.cost(forms))
+        return difference
 
     def about(self, node: ir.Node) -> list[Forms]:
         """List the values that a node makes, and those of its inputs that are not constants for it."""
@@ -451,6 +453,7 @@ class _Writer:
         return forms.nodes
 
     def _draft_node(self, node: ir.Node) -> Draft:
+        """Draft what takes the place of a node: its copy, and the forms that are made behind it."""
         draft = Draft(node)
         move = self._plan.moves.get(node)
         if move is not None or node in self._copied:
@@ -465,6 +468,7 @@ class _Writer:
         return draft
 
     def _copy_node(self, node: ir.Node, move: Move | None, draft: Draft) -> ir.Node:
+        """Copy a node for inputs in the layouts of its move, or for doubles under their other names."""
         inputs: list[ir.Value | None] = list(node.inputs)
         for index, value in enumerate(node.inputs):
             if value is None:

@@ -29,9 +29,14 @@ Writer = Callable[[Request, OperatorInfo], Lowered]
 Reason = str
 
 
+def describe(node: ir.Node) -> str:
+    """Return the operator type and the label of a node, for reasons."""
+    return f"{node.op_type} {traversal.label(node)!r}"
+
+
 def blame(node: ir.Node) -> Reason:
     """Return the start of a reason that blames a node behind the operator."""
-    return f"the following {node.op_type} {traversal.label(node)!r}:"
+    return f"the following {describe(node)}:"
 
 
 @dataclass(frozen=True)

@@ -150,17 +150,17 @@ class _Sums:
     @property
     def sizes(self) -> tuple[list[int], list[int], list[int]]:
         """The dims [N, C, spatial..] of image, patches and result; unknown ones are guessed."""
-        patches, found, sizes = self.patches, self.product, self.subject.sizes
+        patches, product, sizes = self.patches, self.product, self.subject.sizes
         image = [sizes[axis] for axis in patches.spatial_axes]
         windows = [
             max(1, patches.output_size(number, max(size, patches.extent(number))))
             for number, size in enumerate(image)
         ]
-        channels = found.rows // math.prod(patches.kernel)
+        channels = product.rows // math.prod(patches.kernel)
         return (
             [sizes[0], channels, *image],
-            [sizes[0], found.rows, *windows],
-            [sizes[0], found.channels, *windows],
+            [sizes[0], product.rows, *windows],
+            [sizes[0], product.channels, *windows],
         )
 
     @property
@@ -181,35 +181,36 @@ def _order_of_axes(patches: ExtractPatches) -> Order:
 
 
 def _match_product(subject: MatchedOp, matcher: Matcher) -> _Sums | Reason | None:
+    """Return patches and the product behind them, or why they are no convolution; None for others."""
     patches, shape = subject.request.call.operator, subject.request.shape
     if not isinstance(patches, ExtractPatches) or shape is None:
         return None
     path = _through_transposes(subject.node.outputs[0], _order_of_axes(patches), matcher)
     readers = matcher.readers(path.value)
-    product = next(((n, i) for n, i in readers if _is_product(n, matcher)), None)
-    if product is None or any(n.graph is not subject.node.graph for n, _ in readers):
+    products = (use for use in readers if matcher.is_of_file(use[0], "Conv", "MatMul"))
+    node, index = next(products, (None, 0))
+    if node is None or any(reader.graph is not subject.node.graph for reader, _ in readers):
         return None
-    node, index = product
     if len(readers) > 1 or matcher.is_named(path.value):
         return f"{blame(node)} other nodes read its input too"
-    found = _find_product(node, index, path, matcher)
-    if isinstance(found, str):
-        return f"{blame(node)} {found}"
+    product = _find_product(node, index, path, matcher)
+    if isinstance(product, str):
+        return f"{blame(node)} {product}"
     # A Conv without a window fails in the original, too.
-    runs = path.order[2:] if node.op_type == "Conv" else ()
-    may_be_empty = [n for n in range(len(patches.kernel)) if n + 2 not in runs]
+    never_empty = path.order[2:] if node.op_type == "Conv" else ()
+    may_be_empty = [n for n in range(len(patches.kernel)) if n + 2 not in never_empty]
     border = _find_border(patches, shape, may_be_empty)
-    reason = border if isinstance(border, str) else _weight_mismatch(subject, found, patches)
+    reason = border if isinstance(border, str) else _weight_mismatch(subject, product, patches)
     if isinstance(border, str) or reason is not None:
         return f"{blame(node)} {reason}"
     if any(border.more) and subject.request.checked and are_open(subject.request):
         return f"{blame(node)} its sizes are checked at run time, which needs the operator"
     front = _find_front(subject, patches, matcher)
     behind = _through_transposes(node.outputs[0], path.order, matcher)
-    found, behind = _with_bias(found, behind, matcher)
-    weight, is_main = found.weight, subject.info.place.function is None
+    product, behind = _with_bias(product, behind, matcher)
+    weight, is_main = product.weight, subject.info.place.function is None
     is_fed = is_main and weight.producer() is None and weight.const_value is None
-    return _Sums(subject, patches, found, border, front, behind, is_fed)
+    return _Sums(subject, patches, product, border, front, behind, is_fed)
 
 
 # 1. The product
@@ -220,8 +221,8 @@ def _through_transposes(value: ir.Value, order: Order, matcher: Matcher) -> Path
     path = Path(value, (order,))
     while not matcher.is_named(path.value) and len(readers := matcher.readers(path.value)) == 1:
         ((node, _),) = readers
-        perm, producer = matcher.perm(node, len(order)), path.value.producer()
-        if perm is None or producer is None or node.graph is not producer.graph:
+        perm = matcher.perm(node, len(order))
+        if perm is None:
             break
         moved = tuple(path.order[axis] for axis in perm)
         path = Path(node.outputs[0], (*path.orders, moved), (*path.nodes, node))
@@ -234,10 +235,10 @@ def _with_bias(product: Product, path: Path, matcher: Matcher) -> tuple[Product,
     if product.bias is not None or matcher.is_named(path.value) or len(readers) != 1:
         return product, path
     ((add, index),) = readers
-    if matcher.standard_message(add) is None or add.op_type != "Add" or matcher.attributes(add):
+    if not matcher.is_of_file(add, "Add") or matcher.attributes(add):
         return product, path
     operand = add.inputs[1 - index]
-    if operand is None or operand.producer() is not None or add.graph is not product.node.graph:
+    if operand is None or operand.producer() is not None:
         return product, path
     dims = _known_dims(add, 1 - index, matcher)
     if dims != (product.channels,) or path.order[-1] != _CHANNEL_AXIS:
@@ -246,11 +247,8 @@ def _with_bias(product: Product, path: Path, matcher: Matcher) -> tuple[Product,
     return replace(product, bias=operand), longer
 
 
-def _is_product(node: ir.Node, matcher: Matcher) -> bool:
-    return matcher.standard_message(node) is not None and node.op_type in ("Conv", "MatMul")
-
-
 def _find_product(node: ir.Node, index: int, path: Path, matcher: Matcher) -> Product | Reason:
+    """Return a Conv or MatMul that reads the patches as its input `index`, or why it is no product."""
     if index > (node.op_type == "MatMul"):
         return "the patches are its weight"
     weight, dims = node.inputs[1 - index], _known_dims(node, 1 - index, matcher)
@@ -289,13 +287,14 @@ def _not_plain(known: Mapping[str, object], dims: Sequence[int]) -> Reason | Non
 
 def _known_dims(node: ir.Node, index: int, matcher: Matcher) -> tuple[int, ...] | None:
     """Return the dims of an input of a node; None if one is unknown."""
-    message, sizes = matcher.message(node), matcher.sizes(node)
-    dims = sizes.dims(message.input[index]) if message is not None and sizes is not None else None
-    known = [dim.constant for dim in dims] if dims is not None else [None]
+    dims = matcher.look_at(node).dims(index)
+    known = [None] if dims is None else [dim.constant for dim in dims]
     return None if None in known else tuple(dim for dim in known if dim is not None)
 
 
-def _weight_mismatch(subject: MatchedOp, found: Product, patches: ExtractPatches) -> Reason | None:
+def _weight_mismatch(
+    subject: MatchedOp, product: Product, patches: ExtractPatches
+) -> Reason | None:
     """Say why the weight does not fit the patches."""
     kinds, shape = subject.info.element_types, subject.request.shape
     if len(kinds) != 1 or not kinds <= _TYPES:
@@ -303,8 +302,8 @@ def _weight_mismatch(subject: MatchedOp, found: Product, patches: ExtractPatches
         return f"onnxruntime has no convolution of {' and '.join(names) or 'several types'}"
     assert shape is not None
     channels, places = shape[patches.channel_axis], math.prod(patches.kernel)
-    fits = not isinstance(channels, int) or channels * places == found.rows
-    if not fits or found.rows % places or min(found.rows, found.channels) < 1:
+    fits = not isinstance(channels, int) or channels * places == product.rows
+    if not fits or product.rows % places or min(product.rows, product.channels) < 1:
         return "its weight does not fit the channels of the patches"
     return None
 
@@ -315,12 +314,11 @@ def _find_front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -
     assert data is not None
     order, node = _order_of_axes(patches), data.producer()
     perm = matcher.perm(node, patches.rank)
-    if node is None or perm is None or node.graph is not subject.node.graph:
+    is_wanted = order == tuple(range(patches.rank))  # the order of a convolution
+    if is_wanted or node is None or perm is None or node.graph is not subject.node.graph:
         return Path(data, (order,))
     source, start = node.inputs[0], tuple(order[perm.index(axis)] for axis in range(patches.rank))
     assert source is not None
-    if order == tuple(range(patches.rank)):
-        return Path(data, (order,))
     if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
         return Path(source, (start,))
     return Path(source, (start, order), (node,))
@@ -395,7 +393,7 @@ def fuse_product(subject: MatchedOp, matcher: Matcher, lower: Lower) -> Rewrite 
 
 def _draft_convolution(match: _Sums) -> tuple[Emitter, ir.Value]:
     """Draft the Conv, with the Pad, Transposes and Slice that it needs; return the output of all."""
-    patches, found, border = match.patches, match.product, match.border
+    patches, product, border = match.patches, match.product, match.border
     emit, itemsize = Emitter(match.subject.request.opset), match.subject.request.itemsize
     image, _, result = match.sizes
     x = emit.tensor(match.front.value, [image[a] for a in match.front.orders[0]], itemsize)
@@ -403,20 +401,20 @@ def _draft_convolution(match: _Sums) -> tuple[Emitter, ir.Value]:
     # For no type in particular: the zeros need not be exact for NaN.
     x = pad(emit, x, [(0, 0), (0, 0), *((0, room) for room in border.room)], frozenset())
     if not match.is_fed:
-        emit.note_constant(found.weight)
-    shape, perm = _kernel_order(found, patches)
-    rows = emit.op("Reshape", found.weight, emit.ints(shape, "shape"))
+        emit.note_constant(product.weight)
+    shape, perm = _kernel_order(product, patches)
+    rows = emit.op("Reshape", product.weight, emit.ints(shape, "shape"))
     kernel = emit.transpose(emit.tensor(rows, shape, itemsize), perm).value
     same = "SAME_LOWER" if patches.auto_pad == "same_lower" else "SAME_UPPER"
     value = emit.op(
         "Conv",
-        *(x.value, kernel, *(() if found.bias is None else (found.bias,))),
+        *(x.value, kernel, *(() if product.bias is None else (product.bias,))),
         kernel_shape=patches.kernel,
         strides=patches.strides,
         dilations=patches.rates,
         **({"auto_pad": same} if border.pads is None else {"pads": border.pads}),
     )
-    emit.nodes[-1].name = found.node.name or None
+    emit.nodes[-1].name = product.node.name or None
     dims, parts = list[Size](result), dict[int, AxisPart]()
     for axis, more in enumerate(border.more, start=2):
         if more:
@@ -428,19 +426,19 @@ def _draft_convolution(match: _Sums) -> tuple[Emitter, ir.Value]:
 
 def _saved_time(match: _Sums, emit: Emitter, lower: Lower) -> float:
     """Estimate the microseconds that the drafted convolution saves."""
-    found, request = match.product, match.subject.request
+    product, request = match.product, match.subject.request
     try:
         saved = lower(request).cost
     except ConversionError:  # nothing else can be written
         return math.inf
-    paths = match.front, found.path, match.behind
+    paths = match.front, product.path, match.behind
     for dims, path in zip(match.sizes, paths, strict=True):
         for start, end in itertools.pairwise(path.orders):
             if start != end:
                 shape, perm = [dims[axis] for axis in start], _perm_between(start, end)
                 saved += transpose_cost(shape, perm, request.itemsize)
     saved += cost_model.small().nanoseconds / 1000 - emit.cost  # of the product, and of the Conv
-    return saved - _UNPACKED_US * found.rows * found.channels
+    return saved - _UNPACKED_US * product.rows * product.channels
 
 
 def _perm_between(start: Order, end: Sequence[int]) -> list[int]:
@@ -448,17 +446,17 @@ def _perm_between(start: Order, end: Sequence[int]) -> list[int]:
     return [start.index(axis) for axis in end]
 
 
-def _kernel_order(found: Product, patches: ExtractPatches) -> tuple[list[int], list[int]]:
+def _kernel_order(product: Product, patches: ExtractPatches) -> tuple[list[int], list[int]]:
     """Return the weight's shape with an axis for each place, and the order of the axes in the kernel.
 
     The kernel is [output channels, C, places in the window..].
     """
-    axes, channels = len(patches.kernel), found.rows // math.prod(patches.kernel)
+    axes, channels = len(patches.kernel), product.rows // math.prod(patches.kernel)
     places = list(range(axes))
     rows = [*patches.kernel, channels]
     order = [axes, *places]
     if patches.major == "channel":
         rows, order = [channels, *patches.kernel], [0, *(place + 1 for place in places)]
-    if found.rows_first:
-        return [*rows, found.channels], [axes + 1, *order]
-    return [found.channels, *rows], [0, *(place + 1 for place in order)]
+    if product.rows_first:
+        return [*rows, product.channels], [axes + 1, *order]
+    return [product.channels, *rows], [0, *(place + 1 for place in order)]

@@ -11,14 +11,14 @@ are read from the message of a node. New nodes have no message; the rules of `RU
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.analysis import OperatorInfo, read_attributes
+from onnx_spatial.analysis import Analysis, OperatorInfo, read_attributes
 from onnx_spatial.lowering import Request
 from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.maps.elements import Array
@@ -71,22 +71,21 @@ class Matcher:
     """View of the graphs of a model.
 
     Args:
-        proto: the model before any edit.
+        known: the model before any edit, and what is known of its values.
         messages: graph and message of each node of its onnx_ir form, in the order of `traversal.nodes`.
         subjects: the spatial operators that may be rewritten.
-        sizes: infers the sizes in every graph, in the order of `traversal.graphs`.
         outputs: names of values of the main graph that nodes without an onnx_ir form read.
     """
 
     def __init__(
         self,
-        proto: onnx.ModelProto,
+        known: Analysis,
         messages: dict[ir.Node, tuple[traversal.GraphLike, onnx.NodeProto]],
         subjects: Iterable[MatchedOp],
-        sizes: Callable[[], Iterable[SymbolicValues]],
         outputs: Collection[str],
     ) -> None:
         self._messages = messages
+        self._originals = dict(messages)  # with those of the nodes that others are copies of
         self._by_output = {
             (id(graph), name): node
             for node, (graph, message) in self._messages.items()
@@ -96,14 +95,11 @@ class Matcher:
         self._order = {node: number for number, node in enumerate(self._messages)}
         self._subjects = {subject.node: subject for subject in subjects}
         self._adopted: dict[ir.Node, traversal.GraphLike] = {}
-        self._given: dict[ir.Node, Mapping[str, AttributeValue]] = {}
+        proto = known.model.model
         self._local = {(f.domain, f.name) for f in proto.functions}
         self._training = _read_in_training(proto)
-        self._captured: dict[int, set[str]] = {}
         self._outputs = {id(proto.graph): _outer_names(proto.graph).union(outputs)}
-        self._proto = proto
-        self._infer_sizes = sizes
-        self._sizes_of_graph: dict[int, SymbolicValues] | None = None
+        self._known = known
 
     def subject(self, node: ir.Node) -> MatchedOp | None:
         """Return the spatial operator of a node that is still in its graph; None for other nodes."""
@@ -124,31 +120,32 @@ class Matcher:
         assert graph is not None
         self._adopted.update((node, graph) for node in nodes)
 
-    def op_type(self, node: ir.Node) -> str | None:
-        """Return the operator type; None for a node that is neither of the model nor adopted."""
-        return node.op_type if self.graph(node) is not None else None
-
-    def note_attributes(self, node: ir.Node, given: Mapping[str, AttributeValue]) -> None:
-        """Note the attributes of a node in a function as all calls of the function give them."""
-        self._given[node] = given
+    def standard_type(self, node: ir.Node) -> str | None:
+        """Return the type of a standard operator of the model, or an adopted one; None for others."""
+        is_known = self.graph(node) is not None and self.is_standard(node)
+        return node.op_type if is_known else None
 
     def attributes(self, node: ir.Node) -> dict[str, AttributeValue]:
-        """Return the attributes of a node as Python values."""
+        """Return the attributes of a node as Python values, in a function those that all calls give."""
         message = self.message(node)
         if message is not None:
-            known = read_attributes(message)
+            values = read_attributes(message)
         else:
-            known = {
-                name: _plain_attribute(attribute) for name, attribute in node.attributes.items()
-            }
-        given = self._given.get(node, {})
-        return {n: given.get(n, v) if isinstance(v, Conflict) else v for n, v in known.items()}
+            values = {name: _plain_attribute(a) for name, a in node.attributes.items()}
+        unknown = [name for name, value in values.items() if isinstance(value, Conflict)]
+        if unknown and node in self._originals:
+            graph, original = self._originals[node]
+            in_calls = self.view(graph).scope.producer(next(filter(None, original.output), ""))
+            if in_calls is not None and in_calls.op_type == original.op_type:
+                given = read_attributes(in_calls)
+                values |= {name: given[name] for name in unknown if name in given}
+        return values
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Node:
         """Copy a node for other inputs; the copy is in no graph."""
         copy = copy_node(node, inputs, self.message(node))
-        if node in self._given:
-            self._given[copy] = self._given[node]
+        if node in self._originals:
+            self._originals[copy] = self._originals[node]
         return copy
 
     def graph(self, node: ir.Node | None) -> traversal.GraphLike | None:
@@ -157,12 +154,16 @@ class Matcher:
             return None
         return self._messages[node][0] if node in self._messages else self._adopted.get(node)
 
-    def sizes(self, node: ir.Node) -> SymbolicValues | None:
-        """Return the sizes in the graph of a node, by the names of the original; None if unknown."""
-        if self._sizes_of_graph is None:
-            graphs = (id(graph) for _, graph in traversal.graphs(self._proto))
-            self._sizes_of_graph = dict(zip(graphs, self._infer_sizes(), strict=True))
-        return self._sizes_of_graph.get(id(self.graph(node)))
+    @cached_property
+    def _views(self) -> dict[int, GraphView]:
+        pairs = zip(self._known.model.graphs, self._known.facts, strict=True)
+        return {
+            id(graph): GraphView(self, f.scope, f.sizes, f.scope.opset) for (_, graph), f in pairs
+        }
+
+    def view(self, graph: traversal.GraphLike) -> GraphView:
+        """Return what is known of the values of a graph."""
+        return self._views[id(graph)]
 
     def producer(self, graph: traversal.GraphLike, name: str) -> ir.Node | None:
         """Return the node that computes a value of that name in the original graph."""
@@ -172,10 +173,10 @@ class Matcher:
         """Return whether a node is a standard operator, which no function of the model hides."""
         return op_traits.is_standard(node) and (node.domain, node.op_type) not in self._local
 
-    def standard_message(self, node: ir.Node) -> onnx.NodeProto | None:
-        """Return the message of a standard operator that is still in its graph; None for other nodes."""
-        message = self.message(node) if node.graph is not None else None
-        return message if message is not None and self.is_standard(message) else None
+    def is_of_file(self, node: ir.Node, *op_types: str) -> bool:
+        """Return whether a node of the file is there still, and a standard operator of these types."""
+        is_there = node.graph is not None and self.message(node) is not None
+        return is_there and node.op_type in op_types and self.is_standard(node)
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
         """Return the nodes that read a value, in the order of the file, with the index of the input."""
@@ -188,13 +189,11 @@ class Matcher:
         """Return whether a value is used by name: as a graph output, in a graph inside, in training,
         or in a quantization annotation.
         """
-        graph = self.graph(value.producer())
-        if graph is None or self.is_output(value):
-            return True
-        if id(graph) not in self._captured:
-            bodies = [body for node in graph.node for _, body in traversal.subgraphs(node)]
-            self._captured[id(graph)] = set[str]().union(*map(traversal.captured_names, bodies))
-        return value.name in self._captured[id(graph)]
+        producer = value.producer()
+        return self.is_output(value) or any(
+            producer is None or reader.graph is not producer.graph
+            for reader, _ in self.readers(value)
+        )
 
     def is_output(self, value: ir.Value) -> bool:
         """Return whether anything but nodes uses a value by its name, here or in a graph inside."""
@@ -210,27 +209,30 @@ class Matcher:
         while True:
             value = node.inputs[0]
             producer = value.producer() if value is not None else None
-            kind = None if producer is None else self.op_type(producer)
+            kind = None if producer is None else self.standard_type(producer)
             if producer is None or kind not in _ELEMENTWISE:
                 return kind in _WINDOWS
             node = producer
 
     def leads_to_window(self, node: ir.Node) -> bool:
         """Return whether only convolutions and pools read the output of a Transpose."""
-        kinds = {self.op_type(reader) for reader, _ in self.readers(node.outputs[0])} - {None}
-        return bool(kinds) and kinds <= _WINDOWS
+        readers = [n for n, _ in self.readers(node.outputs[0]) if self.graph(n) is not None]
+        return bool(readers) and _WINDOWS.issuperset(map(self.standard_type, readers))
+
+    def look_at(self, node: ir.Node) -> NodeView:
+        """Return a view of a node of the model, or an adopted one, and of its inputs."""
+        graph = self.graph(node)
+        assert graph is not None
+        return NodeView(node, self.view(graph))
 
     def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
         """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
-        if node is None or node.graph is None or self.op_type(node) != "Transpose":
+        if node is None or node.graph is None or self.standard_type(node) != "Transpose":
             return None
-        if not self.is_standard(node) or (len(node.inputs), len(node.outputs)) != (1, 1):
+        if len(node.inputs) != 1 or node.inputs[0] is None:
             return None
-        known = self.attributes(node)
-        perm = known.get("perm", tuple(reversed(range(rank))))
-        if known.keys() - {"perm"} or not isinstance(perm, tuple) or node.inputs[0] is None:
-            return None
-        return tuple(int(axis) for axis in perm) if sorted(perm) == list(range(rank)) else None
+        perm = self.look_at(node).integers("perm", tuple(reversed(range(rank))))
+        return perm if perm is not None and sorted(perm) == list(range(rank)) else None
 
 
 def _plain_attribute(attribute: ir.Attr) -> AttributeValue:
@@ -302,14 +304,6 @@ class GraphView:
         """Return the lengths of some axes of a value, None where unknown."""
         dims = self.dims(name)
         return [None if dims is None else dims[axis].constant for axis in axes]
-
-    def attributes(self, message: onnx.NodeProto) -> dict[str, AttributeValue]:
-        """Return the attributes of a node; those of its function have the value that all calls give."""
-        if message.output and any(a.ref_attr_name for a in message.attribute):
-            known = self.scope.producer(message.output[0])
-            if known is not None and known.op_type == message.op_type:
-                message = known
-        return read_attributes(message)
 
     def element_types(self, name: str) -> frozenset[int]:
         """Return the ONNX element type of a value; empty if it is unknown."""

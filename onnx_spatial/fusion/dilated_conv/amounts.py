@@ -163,9 +163,7 @@ class Bounds:
         return pad, Amount(rest, rest)
 
 
-def read_amounts(
-    subject: MatchedOp, message: onnx.NodeProto, view: GraphView, bounds: Bounds
-) -> Pairs:
+def read_amounts(subject: MatchedOp, view: GraphView, bounds: Bounds) -> Pairs:
     """Read the pads or crops of all axes of an operator."""
     call = subject.request.call
     assert isinstance(call, BlockCall)
@@ -177,7 +175,7 @@ def read_amounts(
         assert vector.input is not None
         source = subject.node.inputs[vector.input]
         assert source is not None
-        entries = view.sizes.entries(message.input[vector.input]) or ()
+        entries = view.sizes.entries(source.name or "") or ()
         places = range(vector.start, vector.start + vector.length * vector.step, vector.step)
         elements = [Polynomial.atom(Element(source, p), nonnegative=True) for p in places]
         values = [

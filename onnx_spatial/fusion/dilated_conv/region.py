@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
@@ -42,7 +41,7 @@ from onnx_spatial.fusion.dilated_conv.nodes import (
     padding_of,
     pads_with_zeros,
 )
-from onnx_spatial.fusion.rules import Reason
+from onnx_spatial.fusion.rules import Reason, describe
 from onnx_spatial.fusion.views import GraphView, MatchedOp, Matcher, NodeView
 from onnx_spatial.lowering import are_open
 from onnx_spatial.maps.cases import UndecidedError
@@ -64,13 +63,11 @@ class Step:
     """A node inside a region.
 
     Attributes:
-        node: the node in the graph.
-        view: what is known of it.
+        view: the node, and what is known of it.
         layouts: layout of each input, None for one that is not in blocks.
         rewrite: what it is on the values themselves.
     """
 
-    node: ir.Node
     view: NodeView
     layouts: tuple[Blocked | None, ...]
     rewrite: Commuted | Convolution
@@ -149,7 +146,7 @@ class Regions:
         nodes: list[list[ir.Node]] = [[] for _ in self.exits]
         for step in reversed(self.steps):
             place = min(first[name] for name in step.outputs if name in first)
-            nodes[place].append(step.node)
+            nodes[place].append(step.view.node)
             for name in step.inputs:
                 first[name] = min(place, first.get(name, place))
         return [each[::-1] for each in nodes]
@@ -187,7 +184,7 @@ def find_regions(graph: traversal.GraphLike, view: GraphView, without: Collectio
         places.update(dict.fromkeys(message.output, place))
         node = view.matcher.node_of(graph, message)
         if node is not None:
-            walk.visit_node(node, message)
+            walk.visit_node(NodeView(node, view))
     regions = walk.regions
     _forget_dead(regions)
     _look_outside(regions, view.matcher)
@@ -205,25 +202,26 @@ class _Forward:
         self._inner: dict[str, Reason] = {}  # the same for one that begins inside another one
         self.regions = Regions()
 
-    def visit_node(self, node: ir.Node, message: onnx.NodeProto) -> None:
-        regions, subject = self.regions, self._matcher.subject(node)
+    def visit_node(self, view: NodeView) -> None:
+        """Take a node behind those in front of it into a region, or note why its region ends there."""
+        regions, subject, names = self.regions, self._matcher.subject(view.node), view.input_names
         if subject is not None and subject.request.call.kind in (SpaceToBatch, BatchToSpace):
             enters = subject.request.call.kind is SpaceToBatch
-            (self._enter_region if enters else self._leave_region)(subject, message)
+            (self._enter_region if enters else self._leave_region)(subject, view)
             return
-        layouts = tuple(regions.layouts.get(name) for name in message.input)
+        layouts = tuple(regions.layouts.get(name) for name in names)
         if not any(layouts):
-            if reasons := [self._ended[name] for name in message.input if name in self._ended]:
-                self._end(message, reasons[0])
+            if reasons := [self._ended[name] for name in names if name in self._ended]:
+                self._end(view.node, reasons[0])
             return
-        if message.op_type in _SHAPES and self._matcher.is_standard(message):
+        if view.op_type in _SHAPES and self._matcher.is_standard(view.node):
             return
-        step = self._add_step(node, message, layouts)
+        step = self._add_step(view, layouts)
         if isinstance(step, str):
-            names = [n for n, layout in zip(message.input, layouts, strict=True) if layout]
-            reason = f"{_label(message)}: {step}"
-            self._decline_regions(regions.common_origins(names), reason)
-            self._end(message, reason)
+            in_blocks = [name for name, layout in zip(names, layouts, strict=True) if layout]
+            reason = f"{describe(view.node)}: {step}"
+            self._decline_regions(regions.common_origins(in_blocks), reason)
+            self._end(view.node, reason)
             return
         origins, growth = regions.common_origins(step.inputs), regions.growth[step.inputs[0]]
         if isinstance(step.rewrite, Convolution):
@@ -233,8 +231,8 @@ class _Forward:
             regions.growth[name] = growth
         regions.items.append(step)
 
-    def _end(self, message: onnx.NodeProto, reason: Reason) -> None:
-        self._ended.update((name, reason) for name in message.output if name)
+    def _end(self, node: ir.Node, reason: Reason) -> None:
+        self._ended.update((value.name, reason) for value in node.outputs if value.name)
 
     def _decline_regions(self, origins: Iterable[str], reason: Reason) -> None:
         for name in sorted(origins):
@@ -245,27 +243,28 @@ class _Forward:
         if reason not in reasons:
             reasons.append(reason)
 
-    def _add_step(
-        self, node: ir.Node, message: onnx.NodeProto, layouts: Sequence[Blocked | None]
-    ) -> Step | Reason:
-        if not self._matcher.is_standard(message):
-            return f"{message.domain}:{message.op_type} is not known to be position-independent"
-        if any(traversal.subgraphs(message)):
+    def _add_step(self, view: NodeView, layouts: tuple[Blocked | None, ...]) -> Step | Reason:
+        """Return a node that reads values in blocks as it is without them, or why it cannot be."""
+        node, message = view.node, self._matcher.message(view.node)
+        if not self._matcher.is_standard(node):
+            return f"{node.domain}:{node.op_type} is not known to be position-independent"
+        if message is not None and any(traversal.subgraphs(message)):
             return "it has subgraphs"
-        view = NodeView(node, self._view)
-        if view.differing and message.op_type not in _UNARY:
+        if view.differing and view.op_type not in _UNARY:
             return f"its {view.differing[0]} has no common value in the calls of its function"
-        write = commute_convolution if message.op_type in CONVOLUTIONS else commute_node
+        write = commute_convolution if view.op_type in CONVOLUTIONS else commute_node
         rewrite = write(view, layouts)
-        return rewrite if isinstance(rewrite, str) else Step(node, view, tuple(layouts), rewrite)
+        return rewrite if isinstance(rewrite, str) else Step(view, layouts, rewrite)
 
     # The ends
 
-    def _enter_region(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
-        name, request, reason = message.output[0], subject.request, ""
+    def _enter_region(self, subject: MatchedOp, view: NodeView) -> None:
+        """Begin a region behind a SpaceToBatch, or note why none begins there."""
+        node, request, reason = subject.node, subject.request, ""
+        name, source = view.output_names[0], view.input_names[0]
         blocks = _blocks_of_axes(subject)
         if name in self._without:
-            self._end(message, f"the region that {_label(message)} begins cannot be written")
+            self._end(node, f"the region that {describe(node)} begins cannot be written")
             return
         if request.checked and are_open(request):
             reason = what = _UNCHECKED
@@ -279,14 +278,14 @@ class _Forward:
                 reason += "; the dilations of a Conv are attributes"
         if reason or blocks is None or request.shape is None:
             self._decline_at(subject, reason)
-            self._end(message, f"{_label(message)}: {what}")
+            self._end(node, f"{describe(node)}: {what}")
             return
-        regions, source = self.regions, message.input[0]
+        regions = self.regions
         if source in regions.layouts:
-            self._inner[name] = f"{_label(message)} begins another region inside the region"
+            self._inner[name] = f"{describe(node)} begins another region inside the region"
             self._decline_regions(regions.origins[source], self._inner[name])
-        pads = read_amounts(subject, message, self._view, regions.bounds)
-        self._note_end(message, blocks, pads, enters=True)
+        pads = read_amounts(subject, self._view, regions.bounds)
+        self._note_end(view, blocks, pads, enters=True)
         data, front = self._front_pad(subject, blocks)
         pads = add_pairs(pads, front)
         kept = [i for i, block in enumerate(blocks) if block > 1 or not is_nothing((pads[i],))]
@@ -298,8 +297,9 @@ class _Forward:
         regions.growth[name] = tuple(begin + end for begin, end in pairs)
         regions.origins[name] = frozenset({name})
 
-    def _leave_region(self, subject: MatchedOp, message: onnx.NodeProto) -> None:
-        name, regions = message.input[0], self.regions
+    def _leave_region(self, subject: MatchedOp, view: NodeView) -> None:
+        """End a region at a BatchToSpace, or note why it does not end there."""
+        node, name, regions = subject.node, view.input_names[0], self.regions
         layout = regions.layouts.get(name)
         if layout is None:
             if name in self._ended:
@@ -307,10 +307,10 @@ class _Forward:
             return
         reason = self._why_not_leave(subject, layout)
         if reason is not None:
-            self._decline_regions(regions.origins[name], f"{_label(message)}: {reason}")
+            self._decline_regions(regions.origins[name], f"{describe(node)}: {reason}")
             self._decline_at(subject, reason)
             return
-        crops = read_amounts(subject, message, self._view, regions.bounds)
+        crops = read_amounts(subject, self._view, regions.bounds)
         axes = range(1, len(crops) + 1)
         more = [a for a in axes if a not in layout.axes and not is_nothing((crops[a - 1],))]
         wide = replace(
@@ -320,8 +320,8 @@ class _Forward:
         regions.exits.append(end)
         regions.items.append(end)
         for origin in regions.origins[name] & self._inner.keys():
-            self._end(message, self._inner[origin])
-        self._note_end(message, _blocks_of_axes(subject) or (), crops, enters=False)
+            self._end(node, self._inner[origin])
+        self._note_end(view, _blocks_of_axes(subject) or (), crops, enters=False)
 
     def _why_not_leave(self, subject: MatchedOp, layout: Blocked) -> Reason | None:
         """Say why an operator cannot end the region of a value; None if it can."""
@@ -339,10 +339,10 @@ class _Forward:
         return None
 
     def _note_end(
-        self, message: onnx.NodeProto, blocks: Sequence[int], pads: Pairs, *, enters: bool
+        self, view: NodeView, blocks: Sequence[int], pads: Pairs, *, enters: bool
     ) -> None:
         """Note the sizes behind SpaceToBatch or BatchToSpace: shapes may be computed from them."""
-        source, count = self._view.dims(message.input[0]), math.prod(blocks)
+        source, count = view.dims(0), math.prod(blocks)
         if source is None or len(source) <= len(blocks):
             return
         quotient = self._view.sizes.quotient
@@ -352,7 +352,7 @@ class _Forward:
                 total = begin.value + end.value
                 size = source[axis]
                 dims[axis] = quotient(size + total, block) if enters else size * block - total
-            self._view.sizes.note(message.output[0], dims)
+            self._view.sizes.note(view.output_names[0], dims)
 
     def _front_pad(
         self, subject: MatchedOp, blocks: Sequence[int]
@@ -367,12 +367,10 @@ class _Forward:
         pad = None if data is None else data.producer()
         if data is None or pad is None or pad.graph is not subject.node.graph:
             return data, none
-        message, readers = self._matcher.standard_message(pad), self._matcher.readers(data)
-        if message is None or message.op_type != "Pad" or self._matcher.is_named(data):
+        if not self._matcher.is_of_file(pad, "Pad") or self._matcher.is_named(data):
             return data, none
-        if not all(
-            self._matcher.subject(n) or _reads_lengths(n, self._matcher) for n, _ in readers
-        ):
+        readers = [reader for reader, _ in self._matcher.readers(data)]
+        if not all(self._matcher.subject(n) or _reads_lengths(n, self._matcher) for n in readers):
             return data, none
         view = NodeView(pad, self._view)
         dims = view.dims(0)
@@ -392,10 +390,6 @@ def _blocks_of_axes(subject: MatchedOp) -> tuple[int, ...] | None:
     """Return the block of each axis of an operator; None if it is computed at run time."""
     call = subject.request.call
     return call.block.values if isinstance(call, BlockCall) else None
-
-
-def _label(message: onnx.NodeProto) -> str:
-    return f"{message.op_type} {traversal.label(message)!r}"
 
 
 # 2. What leads to an end
@@ -425,9 +419,11 @@ def _look_outside(regions: Regions, matcher: Matcher) -> None:
     Raises:
         UnwritableError: they read the elements of a value inside.
     """
-    inside = {step.node for step in regions.steps} | {end.subject.node for end in regions.exits}
+    inside = {step.view.node for step in regions.steps} | {
+        end.subject.node for end in regions.exits
+    }
     nodes = [entry.subject.node for entry in regions.entries.values()]
-    nodes += [step.node for step in regions.steps]
+    nodes += [step.view.node for step in regions.steps]
     reasons: dict[str, Reason] = {}
     for value in (value for node in nodes for value in node.outputs if value.name):
         name, uses = value.name or "", matcher.readers(value)
@@ -440,9 +436,7 @@ def _look_outside(regions: Regions, matcher: Matcher) -> None:
         elif name in regions.entries:
             regions.shared.add(name)
         else:
-            reader = (
-                f"{readers[0].op_type} {traversal.label(readers[0])!r}" if readers else "the model"
-            )
+            reader = describe(readers[0]) if readers else "the model"
             reason = f"{reader} reads {name!r} from outside of the region, in blocks"
             reasons.update(dict.fromkeys(regions.origins[name], reason))
     if reasons:
@@ -451,7 +445,7 @@ def _look_outside(regions: Regions, matcher: Matcher) -> None:
 
 def _reads_lengths(node: ir.Node, matcher: Matcher) -> bool:
     """Return whether a node reads lengths of axes that are the same in all calls of its function."""
-    if not matcher.is_standard(node) or matcher.op_type(node) not in _SHAPES - {"Size"}:
+    if matcher.standard_type(node) not in _SHAPES - {"Size"}:
         return False
     return not any(isinstance(v, Conflict) for v in matcher.attributes(node).values())
 
@@ -462,7 +456,7 @@ def _reads_lengths(node: ir.Node, matcher: Matcher) -> bool:
 class _Back:
     def __init__(self, view: GraphView, regions: Regions, places: Mapping[str, int]) -> None:
         self._view, self._regions, self._places = view, regions, places
-        self._inside = {step.node for step in regions.steps}
+        self._inside = {step.view.node for step in regions.steps}
 
     def run(self) -> None:
         """Compute the demand of each value from that of its readers."""

@@ -91,6 +91,7 @@ class _Writer:
         )
 
     def run(self) -> RegionEdit:
+        """Draft all nodes, in the order of the file."""
         regions, edit = self._regions, self._edit
         for name, end in regions.entries.items():
             assert end.data is not None
@@ -140,7 +141,7 @@ class _Writer:
     # The nodes between
 
     def _draft_step(self, step: Step) -> Draft:
-        draft = Draft(step.node)
+        draft = Draft(step.view.node)
         if isinstance(step.rewrite, Convolution):
             self._write_convolution(step, step.rewrite, draft)
         else:
@@ -148,6 +149,7 @@ class _Writer:
         return draft
 
     def _write_commuted(self, step: Step, commuted: Commuted, draft: Draft) -> None:
+        """Write another node on its inputs, all of them cropped alike."""
         inputs = {name: self._written[name] for name in step.inputs}
         demand = self._regions.demand_of(step)
         crop, border = self._common_crop([*inputs.values()], commuted, demand)
@@ -171,6 +173,7 @@ class _Writer:
         return demand, None
 
     def _write_convolution(self, step: Step, conv: Convolution, draft: Draft) -> None:
+        """Write a convolution on u, with as much of the padding as it can take itself."""
         (name,) = step.inputs
         data, demand = self._written[name], self._regions.demand_of(step)
         axes = data.layout.axes
@@ -199,10 +202,10 @@ class _Writer:
         """Copy the node for other values, or write the change of layout in its place."""
         inputs = [
             values.get(name, value)
-            for name, value in zip(step.view.input_names, step.node.inputs, strict=True)
+            for name, value in zip(step.view.input_names, step.view.node.inputs, strict=True)
         ]
         if form is None:
-            draft.successor = self._view.matcher.copy(step.node, inputs)
+            draft.successor = self._view.matcher.copy(step.view.node, inputs)
             draft.nodes.append(draft.successor)
             return draft.successor.outputs
         assert inputs[0] is not None
@@ -236,6 +239,11 @@ class _Writer:
         return self._adjusted[key]
 
     def _with_pad(self, emit: Emitter, x: Tensor, written: Written, pads: Pairs) -> Tensor:
+        """Emit a Pad with the number that u holds outside of what is written.
+
+        Raises:
+            ConversionError: that number is unknown, or no Pad can write it.
+        """
         if is_nothing(pads):
             return x
         # Not for some axes only: onnxruntime moves Transposes across a Pad and forgets its axes.
