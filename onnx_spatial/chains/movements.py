@@ -260,10 +260,10 @@ def _trim_functions(path: Path) -> Path | None:
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _PricedReading:
     """The Rearrange that a chain may be, and dims of its values: typical ones, and small ones."""
 
-    movements: SlicedRearrange
+    rearrange: SlicedRearrange
     typical: Mapping[str, list[int]]
     small: Mapping[str, list[int]]
 
@@ -409,9 +409,9 @@ class _Search:
         if not listed.element_type:
             return replace(listed, reason="its element type is unknown")
         reading = self._read_rearrange(path)
-        if reading is None or (reading.movements.selections and not required):
+        if reading is None or (reading.rearrange.selections and not required):
             return replace(listed, reason="it permutes no factors of its axes that are known")
-        operator, selections = reading.movements.operator, reading.movements.selections
+        operator, selections = reading.rearrange.operator, reading.rearrange.selections
         prices = Prices(listed.element_type, self._graph.scope.opset, self._max_rank)
         gone = self._moves.freed_nodes(path)
         before, freed = prices.price_removed(path, gone, reading.typical)
@@ -433,15 +433,15 @@ class _Search:
                 pays = is_worthwhile(least, resized, freed, lowering.nodes)
         if not (pays or required):
             return replace(listed, reason="nothing is gained")
-        if not self._readings.is_operator(path, reading.movements):
+        if not self._readings.is_operator(path, reading.rearrange):
             return replace(listed, reason="it is not proven for all sizes")
         return replace(listed, operator=operator, selections=selections, after_us=after)
 
-    def _read_rearrange(self, path: Path) -> _Reading | None:
+    def _read_rearrange(self, path: Path) -> _PricedReading | None:
         """Return the Rearrange that a path may be."""
         dims = self._graph.dims(path.values[0]) or ()
 
-        def read(chain: ChainMap, form: Access) -> Iterator[_Reading]:
+        def read(chain: ChainMap, form: Access) -> Iterator[_PricedReading]:
             for found in read_rearrange(form):
                 sizes = (estimate_dims(dims, scale, found.operator) for scale in (TYPICAL, SMALL))
                 each = (
@@ -449,6 +449,6 @@ class _Search:
                     for row, scale in zip(sizes, (TYPICAL, SMALL), strict=True)
                 )
                 if all(chain.dims_of(name) for name in path.values):
-                    yield _Reading(found, *each)
+                    yield _PricedReading(found, *each)
 
         return next(self._readings.read_path(path, read, DividedSizes.all_as_multiples), None)

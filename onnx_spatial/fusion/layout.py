@@ -34,7 +34,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_spatial.fusion.rules import Reason
-from onnx_spatial.fusion.views import GraphView, NodeView
+from onnx_spatial.fusion.views import GraphView, NodeInfo
 from onnx_spatial.maps.elements import Array
 from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.graph.new_nodes import Draft
@@ -47,7 +47,7 @@ _MAX_PAIRED = 3
 _WEIGHTS = {"Squeeze": 2, "Transpose": 3, "Unsqueeze": 2}
 
 #: The type of a node that changes a layout, and its perm or axes.
-Step = tuple[str, tuple[int, ...]]
+ChangeStep = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ class Layout:
         return np.ascontiguousarray(moved)
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[ChangeStep, ...]:
         """The nodes: Squeeze, Transpose, Unsqueeze, as far as they are needed."""
-        steps: list[Step] = []
+        steps: list[ChangeStep] = []
         if removed := self.removed:
             steps.append(("Squeeze", removed))
         kept = [axis for axis in self.axes if axis is not None]
@@ -253,7 +253,7 @@ class Axes:
     name: str | int | None = None
 
 
-def axes_of(node: NodeView, rank: int) -> Axes | Reason:
+def axes_of(node: NodeInfo, rank: int) -> Axes | Reason:
     """Return the axes that a node of `NAMED`, or a BatchNormalization, looks along, or why not."""
     op_type = node.op_type
     if op_type == "BatchNormalization":
@@ -281,7 +281,7 @@ def axes_of(node: NodeView, rank: int) -> Axes | Reason:
     return Axes((axis % rank,), name.attribute)
 
 
-def change_of(node: NodeView, rank: int) -> Layout | Reason:
+def change_of(node: NodeInfo, rank: int) -> Layout | Reason:
     """Return the change of layout that a node of `CHANGES` makes of a value, or why it is none."""
     if node.op_type == "Transpose":
         perm = node.integers("perm", tuple(reversed(range(rank))))
@@ -304,7 +304,7 @@ def change_of(node: NodeView, rank: int) -> Layout | Reason:
     return Layout(rank, tuple(None if place in added else next(old) for place in places))
 
 
-def _change_of_reshape(node: NodeView, rank: int) -> Layout | Reason:
+def _change_of_reshape(node: NodeInfo, rank: int) -> Layout | Reason:
     """Return the change that a Reshape makes which only adds and removes axes of size 1.
 
         [n, h, w, 1] -> [n, 1, h, w]        size 1 goes, size 1 comes; n, h and w keep their order
@@ -470,7 +470,7 @@ class LayoutGraph:
         rank = None if node.inputs[0] is None else self.rank(node.inputs[0])
         if rank is None or len(node.outputs) != 1:
             return None
-        change = change_of(NodeView(node, self.view), rank)
+        change = change_of(NodeInfo(node, self.view), rank)
         return None if isinstance(change, str) else change
 
 
@@ -557,7 +557,7 @@ def _trim_axes(array: Array) -> Array:
 
 def _adapt_along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
     """Operators along axes, which get their new places in the attribute or input that names them."""
-    op_type, view = node.op_type, NodeView(node, graph.view)
+    op_type, view = node.op_type, NodeInfo(node, graph.view)
     is_elementwise = op_type in QUANTIZING or op_type == "BatchNormalization"
     is_exact = is_elementwise or bool(op_traits.of(node).traits & (Trait.EXACT | Trait.BITWISE))
     if view.integer("keepdims", 1) != 1:
@@ -583,7 +583,7 @@ def _adapt_along(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted |
 
 
 def _adapt_pad(node: ir.Node, graph: LayoutGraph, layout: Layout) -> Adapted | None:
-    view = NodeView(node, graph.view)
+    view = NodeInfo(node, graph.view)
     known = view.known(1)
     pads = view.integers("pads", () if known is None else tuple(known.reshape(-1).tolist()))
     if pads is None or len(pads) != 2 * layout.rank or view.has(3):

@@ -62,7 +62,7 @@ _UNPACKED_US = 2e-5
 
 
 @dataclass(frozen=True)
-class Path:
+class Route:
     """Transposes behind a value, one behind the other.
 
     Attributes:
@@ -87,7 +87,7 @@ class Product:
 
     Attributes:
         node: the node.
-        path: the Transposes in front of it.
+        route: the Transposes in front of it.
         weight: the matrix, [rows, channels] or [channels, rows], and axes of size 1.
         rows: number of input channels.
         channels: number of output channels.
@@ -96,7 +96,7 @@ class Product:
     """
 
     node: ir.Node
-    path: Path
+    route: Route
     weight: ir.Value
     rows: int
     channels: int
@@ -105,7 +105,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Border:
+class Padding:
     """The border of the windows of a convolution of [N, C, spatial..].
 
     Attributes:
@@ -136,16 +136,16 @@ class _Sums:
     subject: MatchedOp
     patches: ExtractPatches
     product: Product
-    border: Border
-    front: Path
-    behind: Path
+    border: Padding
+    front: Route
+    behind: Route
     is_fed: bool
 
     @property
     def removed(self) -> tuple[ir.Node, ...]:
         """The nodes that go with the operator."""
         node = self.product.node
-        return (*self.front.nodes, *self.product.path.nodes, node, *self.behind.nodes)
+        return (*self.front.nodes, *self.product.route.nodes, node, *self.behind.nodes)
 
     @property
     def sizes(self) -> tuple[list[int], list[int], list[int]]:
@@ -185,19 +185,19 @@ def _match_product(subject: MatchedOp, matcher: Matcher) -> _Sums | Reason | Non
     patches, shape = subject.request.call.operator, subject.request.shape
     if not isinstance(patches, ExtractPatches) or shape is None:
         return None
-    path = _through_transposes(subject.node.outputs[0], _order_of_axes(patches), matcher)
-    readers = matcher.readers(path.value)
+    route = _through_transposes(subject.node.outputs[0], _order_of_axes(patches), matcher)
+    readers = matcher.readers(route.value)
     products = (use for use in readers if matcher.is_of_file(use[0], "Conv", "MatMul"))
     node, index = next(products, (None, 0))
     if node is None or any(reader.graph is not subject.node.graph for reader, _ in readers):
         return None
-    if len(readers) > 1 or matcher.is_named(path.value):
+    if len(readers) > 1 or matcher.is_named(route.value):
         return f"{blame(node)} other nodes read its input too"
-    product = _find_product(node, index, path, matcher)
+    product = _find_product(node, index, route, matcher)
     if isinstance(product, str):
         return f"{blame(node)} {product}"
     # A Conv without a window fails in the original, too.
-    never_empty = path.order[2:] if node.op_type == "Conv" else ()
+    never_empty = route.order[2:] if node.op_type == "Conv" else ()
     may_be_empty = [n for n in range(len(patches.kernel)) if n + 2 not in never_empty]
     border = _find_border(patches, shape, may_be_empty)
     reason = border if isinstance(border, str) else _weight_mismatch(subject, product, patches)
@@ -206,7 +206,7 @@ def _match_product(subject: MatchedOp, matcher: Matcher) -> _Sums | Reason | Non
     if any(border.more) and subject.request.checked and are_open(subject.request):
         return f"{blame(node)} its sizes are checked at run time, which needs the operator"
     front = _find_front(subject, patches, matcher)
-    behind = _through_transposes(node.outputs[0], path.order, matcher)
+    behind = _through_transposes(node.outputs[0], route.order, matcher)
     product, behind = _with_bias(product, behind, matcher)
     weight, is_main = product.weight, subject.info.place.function is None
     is_fed = is_main and weight.producer() is None and weight.const_value is None
@@ -216,47 +216,47 @@ def _match_product(subject: MatchedOp, matcher: Matcher) -> _Sums | Reason | Non
 # 1. The product
 
 
-def _through_transposes(value: ir.Value, order: Order, matcher: Matcher) -> Path:
+def _through_transposes(value: ir.Value, order: Order, matcher: Matcher) -> Route:
     """Follow a value through the Transposes that alone read it."""
-    path = Path(value, (order,))
-    while not matcher.is_named(path.value) and len(readers := matcher.readers(path.value)) == 1:
+    route = Route(value, (order,))
+    while not matcher.is_named(route.value) and len(readers := matcher.readers(route.value)) == 1:
         ((node, _),) = readers
         perm = matcher.perm(node, len(order))
         if perm is None:
             break
-        moved = tuple(path.order[axis] for axis in perm)
-        path = Path(node.outputs[0], (*path.orders, moved), (*path.nodes, node))
-    return path
+        moved = tuple(route.order[axis] for axis in perm)
+        route = Route(node.outputs[0], (*route.orders, moved), (*route.nodes, node))
+    return route
 
 
-def _with_bias(product: Product, path: Path, matcher: Matcher) -> tuple[Product, Path]:
-    """Take in an Add behind the path whose operand is one number for each channel, not computed."""
-    readers = matcher.readers(path.value)
-    if product.bias is not None or matcher.is_named(path.value) or len(readers) != 1:
-        return product, path
+def _with_bias(product: Product, route: Route, matcher: Matcher) -> tuple[Product, Route]:
+    """Take in an Add behind the route whose operand is one number for each channel, not computed."""
+    readers = matcher.readers(route.value)
+    if product.bias is not None or matcher.is_named(route.value) or len(readers) != 1:
+        return product, route
     ((add, index),) = readers
     if not matcher.is_of_file(add, "Add") or matcher.attributes(add):
-        return product, path
+        return product, route
     operand = add.inputs[1 - index]
     if operand is None or operand.producer() is not None:
-        return product, path
+        return product, route
     dims = _known_dims(add, 1 - index, matcher)
-    if dims != (product.channels,) or path.order[-1] != _CHANNEL_AXIS:
-        return product, path
-    longer = Path(add.outputs[0], path.orders, (*path.nodes, add))
+    if dims != (product.channels,) or route.order[-1] != _CHANNEL_AXIS:
+        return product, route
+    longer = Route(add.outputs[0], route.orders, (*route.nodes, add))
     return replace(product, bias=operand), longer
 
 
-def _find_product(node: ir.Node, index: int, path: Path, matcher: Matcher) -> Product | Reason:
+def _find_product(node: ir.Node, index: int, route: Route, matcher: Matcher) -> Product | Reason:
     """Return a Conv or MatMul that reads the patches as its input `index`, or why it is no product."""
     if index > (node.op_type == "MatMul"):
         return "the patches are its weight"
     weight, dims = node.inputs[1 - index], _known_dims(node, 1 - index, matcher)
     if weight is None or dims is None:
         return "the shape of its weight is not known"
-    rank = len(path.order)
+    rank = len(route.order)
     at = 1 if node.op_type == "Conv" else rank - 1 - index
-    if path.order[at] != _CHANNEL_AXIS:
+    if route.order[at] != _CHANNEL_AXIS:
         return "it sums up along another axis than the channels"
     if node.op_type == "Conv":
         if len(dims) != rank:
@@ -264,11 +264,11 @@ def _find_product(node: ir.Node, index: int, path: Path, matcher: Matcher) -> Pr
         if reason := _not_plain(matcher.attributes(node), dims):
             return reason
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        return Product(node, path, weight, dims[1], dims[0], rows_first=False, bias=bias)
+        return Product(node, route, weight, dims[1], dims[0], rows_first=False, bias=bias)
     if len(dims) < 2 or len(dims) > rank or set(dims[:-2]) - {1}:
         return f"its {'first' if index else 'second'} input is no matrix"
     rows, channels = dims[-2:] if index == 0 else reversed(dims[-2:])
-    return Product(node, path, weight, rows, channels, rows_first=index == 0)
+    return Product(node, route, weight, rows, channels, rows_first=index == 0)
 
 
 def _not_plain(known: Mapping[str, object], dims: Sequence[int]) -> Reason | None:
@@ -308,7 +308,7 @@ def _weight_mismatch(
     return None
 
 
-def _find_front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> Path:
+def _find_front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -> Route:
     """Find what the convolution reads, and the orders that lead from there to the operator."""
     data = subject.node.inputs[0]
     assert data is not None
@@ -316,12 +316,12 @@ def _find_front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -
     perm = matcher.perm(node, patches.rank)
     is_wanted = order == tuple(range(patches.rank))  # the order of a convolution
     if is_wanted or node is None or perm is None or node.graph is not subject.node.graph:
-        return Path(data, (order,))
+        return Route(data, (order,))
     source, start = node.inputs[0], tuple(order[perm.index(axis)] for axis in range(patches.rank))
     assert source is not None
     if matcher.is_named(data) or matcher.readers(data) != [(subject.node, 0)]:
-        return Path(source, (start,))
-    return Path(source, (start, order), (node,))
+        return Route(source, (start,))
+    return Route(source, (start, order), (node,))
 
 
 # 2. The border
@@ -329,7 +329,7 @@ def _find_front(subject: MatchedOp, patches: ExtractPatches, matcher: Matcher) -
 
 def _find_border(
     operator: ExtractPatches, shape: Sequence[Dim], may_be_empty: Collection[int]
-) -> Border | Reason:
+) -> Padding | Reason:
     """Return the border, or say why no convolution has it.
 
     Args:
@@ -362,10 +362,10 @@ def _find_border(
     room = tuple(extra * stride for extra, stride in zip(more, operator.strides, strict=True))
     if is_known:
         ends = (end + zeros for (_, end), zeros in zip(pairs, room, strict=True))
-        return Border((*(begin for begin, _ in pairs), *ends), (0,) * len(room), tuple(more))
+        return Padding((*(begin for begin, _ in pairs), *ends), (0,) * len(room), tuple(more))
     if max(operator.rates) > 1:
         return "the padding of dilated windows depends on sizes that are not known"
-    return Border(None, room, tuple(more))
+    return Padding(None, room, tuple(more))
 
 
 # 3. Costs, and the nodes
@@ -431,9 +431,9 @@ def _saved_time(match: _Sums, emit: Emitter, lower: Lower) -> float:
         saved = lower(request).cost
     except ConversionError:  # nothing else can be written
         return math.inf
-    paths = match.front, product.path, match.behind
-    for dims, path in zip(match.sizes, paths, strict=True):
-        for start, end in itertools.pairwise(path.orders):
+    paths = match.front, product.route, match.behind
+    for dims, route in zip(match.sizes, paths, strict=True):
+        for start, end in itertools.pairwise(route.orders):
             if start != end:
                 shape, perm = [dims[axis] for axis in start], _perm_between(start, end)
                 saved += transpose_cost(shape, perm, request.itemsize)

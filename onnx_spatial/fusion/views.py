@@ -3,7 +3,7 @@
     MatchedOp    a spatial operator
     Matcher      producers, readers, names and Transposes around a node, in all graphs
     GraphView    what is known of the values of one graph, by the names of the original
-    NodeView     a node, and what is known of its inputs before the model runs
+    NodeInfo     a node, and what is known of its inputs before the model runs
 
 Views only read. The graph is onnx_ir's. It has no types and attributes (`strip_types`), so attributes
 are read from the message of a node. New nodes have no message; the rules of `RULES` leave them alone.
@@ -219,11 +219,11 @@ class Matcher:
         readers = [n for n, _ in self.readers(node.outputs[0]) if self.graph(n) is not None]
         return bool(readers) and _WINDOWS.issuperset(map(self.standard_type, readers))
 
-    def look_at(self, node: ir.Node) -> NodeView:
+    def look_at(self, node: ir.Node) -> NodeInfo:
         """Return a view of a node of the model, or an adopted one, and of its inputs."""
         graph = self.graph(node)
         assert graph is not None
-        return NodeView(node, self.view(graph))
+        return NodeInfo(node, self.view(graph))
 
     def perm(self, node: ir.Node | None, rank: int) -> tuple[int, ...] | None:
         """Return the permutation of a Transpose of `rank` axes, else None. The default is reversed."""
@@ -312,7 +312,7 @@ class GraphView:
 
 
 @dataclass(frozen=True)
-class NodeView:
+class NodeInfo:
     """A node of the graph, and what is known of its inputs before the model runs.
 
     Attributes:

@@ -32,7 +32,7 @@ from onnx_spatial.errors import OperatorError
 from onnx_spatial.fusion.dilated_conv.amounts import ZERO, Amount, Bounds, Pairs, number
 from onnx_spatial.fusion.layout import CHANGES, NAMED, QUANTIZING, Layout, axes_of, change_of
 from onnx_spatial.fusion.rules import Reason
-from onnx_spatial.fusion.views import NodeView
+from onnx_spatial.fusion.views import NodeInfo
 from onnx_spatial.maps.polynomial import Polynomial
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.op_traits import Trait
@@ -134,7 +134,7 @@ def _zero_border(borders: Sequence[Border]) -> Border:
     return 0 if all(border == 0 for border in borders) else None
 
 
-def commute_node(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
+def commute_node(node: NodeInfo, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
     """Write a node on u, or say why that is impossible.
 
     Args:
@@ -170,7 +170,7 @@ def commute_node(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted 
 # 1. Single elements
 
 
-def _commute_unary(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_unary(node: NodeInfo, data: Blocked) -> Commuted | Reason:
     """Write a function of single elements; whether it keeps zeros may depend on its parameters."""
     keeps_zero = node.op_type in _KEEPS_ZERO
     if "Cast" in node.op_type:
@@ -188,7 +188,7 @@ def _commute_unary(node: NodeView, data: Blocked) -> Commuted | Reason:
     return Commuted(data, _zero_border if keeps_zero else _unknown)
 
 
-def _clip_bound(node: NodeView, index: int, name: str) -> float | None:
+def _clip_bound(node: NodeInfo, index: int, name: str) -> float | None:
     """Return a bound of Clip, an input or attribute; 0 without one, which keeps zeros."""
     known = node.known(index)
     if known is not None and known.size == 1:
@@ -197,7 +197,7 @@ def _clip_bound(node: NodeView, index: int, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _commute_broadcast(node: NodeView, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
+def _commute_broadcast(node: NodeInfo, layouts: Sequence[Blocked | None]) -> Commuted | Reason:
     """Write a function of several inputs, of which those in blocks must be blocked alike.
 
     All others must be the same along the taken axes, which are those of the output.
@@ -248,7 +248,7 @@ def _equal_sizes(layout: Blocked, a: Sequence[Polynomial], b: Sequence[Polynomia
 # 2. Along free axes
 
 
-def _commute_along(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_along(node: NodeInfo, data: Blocked) -> Commuted | Reason:
     """Look along free axes; a reduction may drop them."""
     op_type, axes = node.op_type, axes_of(node, data.rank)
     if isinstance(axes, str):
@@ -268,7 +268,7 @@ def _commute_along(node: NodeView, data: Blocked) -> Commuted | Reason:
     return Commuted(layout, _same if op_type in ("Concat", "Split") else _unknown)
 
 
-def _quantized_border(node: NodeView) -> Callable[[Sequence[Border]], Border]:
+def _quantized_border(node: NodeInfo) -> Callable[[Sequence[Border]], Border]:
     """Return what becomes of a border: zero becomes the zero point, or back."""
     zero, scale = node.known(2), node.known(1)
     point: int | None = None if node.has(2) else 0
@@ -283,7 +283,7 @@ def _quantized_border(node: NodeView) -> Callable[[Sequence[Border]], Border]:
     return border
 
 
-def _commute_slice(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_slice(node: NodeInfo, data: Blocked) -> Commuted | Reason:
     """Cut free axes, and keep all of the blocked ones."""
     axes = node.axes(3)
     if axes is None and node.has(3):
@@ -308,7 +308,7 @@ def _commute_slice(node: NodeView, data: Blocked) -> Commuted | Reason:
     return Commuted(data, _same) if kinds == {"open"} else reason
 
 
-def padding_of(node: NodeView, rank: int) -> list[tuple[Polynomial, Polynomial]] | None:
+def padding_of(node: NodeInfo, rank: int) -> list[tuple[Polynomial, Polynomial]] | None:
     """Return what a Pad adds at both ends of each axis; None if it is unknown."""
     pads = node.sizes("pads", 1)
     axes = node.axes(3) if node.has(3) else tuple(range(rank))
@@ -320,7 +320,7 @@ def padding_of(node: NodeView, rank: int) -> list[tuple[Polynomial, Polynomial]]
     return amounts
 
 
-def pads_with_zeros(node: NodeView) -> bool:
+def pads_with_zeros(node: NodeInfo) -> bool:
     """Return whether a Pad is known to write zeros, none of them negative."""
     value = node.known(2) if node.has(2) else np.array(node.attributes.get("value", 0.0))
     if value is None or value.dtype.kind == "c" or value.any():
@@ -329,7 +329,7 @@ def pads_with_zeros(node: NodeView) -> bool:
     return is_zero and node.attributes.get("mode", "constant") == "constant"
 
 
-def _commute_matmul(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_matmul(node: NodeInfo, data: Blocked) -> Commuted | Reason:
     """Multiply the last axis with a matrix."""
     dims = node.dims(1)
     if dims is None or len(dims) != 2 or data.rank < 3 or not data.is_free(-1):
@@ -340,7 +340,7 @@ def _commute_matmul(node: NodeView, data: Blocked) -> Commuted | Reason:
 # 3. Axes that move
 
 
-def _commute_change(node: NodeView, data: Blocked) -> Commuted | Reason:
+def _commute_change(node: NodeInfo, data: Blocked) -> Commuted | Reason:
     """Follow the taken axes. The sizes that a Reshape names are those of t: it is written anew."""
     change = change_of(node, data.rank)
     if isinstance(change, str):
@@ -507,7 +507,7 @@ def may_pad(pad_value: Border, border: Border, net: Pairs, crop: Pairs) -> bool:
     )
 
 
-def commute_convolution(node: NodeView, layouts: Sequence[Blocked | None]) -> Convolution | Reason:
+def commute_convolution(node: NodeInfo, layouts: Sequence[Blocked | None]) -> Convolution | Reason:
     """Write a convolution on u, or say why that is impossible."""
     layout, op_type = layouts[0], node.op_type
     if layout is None or any(other is not None for other in layouts[1:]):
@@ -537,7 +537,7 @@ def commute_convolution(node: NodeView, layouts: Sequence[Blocked | None]) -> Co
     return Convolution(layout, tuple(axes), pad_value, is_transposed)
 
 
-def _as_conv(node: NodeView, axes: Sequence[Axis]) -> list[Axis] | Reason:
+def _as_conv(node: NodeInfo, axes: Sequence[Axis]) -> list[Axis] | Reason:
     """Return the axes of the Conv with flipped kernel and other pads that a ConvTranspose on t is."""
     added = node.integers("output_padding", ())
     if added is None or any(added) or "output_shape" in node.attributes:
@@ -555,7 +555,7 @@ def _as_conv(node: NodeView, axes: Sequence[Axis]) -> list[Axis] | Reason:
     return result
 
 
-def _spatial_axes(node: NodeView, spatial: int) -> list[Axis] | Reason:
+def _spatial_axes(node: NodeInfo, spatial: int) -> list[Axis] | Reason:
     """Read the spatial axes of a convolution on t and resolve its auto_pad."""
     op_type, ones = node.op_type, (1,) * spatial
     strides, dilations = node.integers("strides", ones), node.integers("dilations", ones)
@@ -586,7 +586,7 @@ def _spatial_axes(node: NodeView, spatial: int) -> list[Axis] | Reason:
     ]
 
 
-def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
+def _kernel_sizes(node: NodeInfo, spatial: int) -> tuple[int, ...] | None:
     """Read the kernel sizes from kernel_shape, else from the weight; None if they are unknown."""
     declared = node.integers("kernel_shape", ())
     if declared:
@@ -600,7 +600,7 @@ def _kernel_sizes(node: NodeView, spatial: int) -> tuple[int, ...] | None:
 
 
 def _same_pads(
-    node: NodeView,
+    node: NodeInfo,
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
     dilations: tuple[int, ...],

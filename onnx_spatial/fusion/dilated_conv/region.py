@@ -42,7 +42,7 @@ from onnx_spatial.fusion.dilated_conv.nodes import (
     pads_with_zeros,
 )
 from onnx_spatial.fusion.rules import Reason, describe
-from onnx_spatial.fusion.views import GraphView, MatchedOp, Matcher, NodeView
+from onnx_spatial.fusion.views import GraphView, MatchedOp, Matcher, NodeInfo
 from onnx_spatial.lowering import are_open
 from onnx_spatial.maps.cases import UndecidedError
 from onnx_spatial.model import op_traits, traversal
@@ -68,7 +68,7 @@ class Step:
         rewrite: what it is on the values themselves.
     """
 
-    view: NodeView
+    view: NodeInfo
     layouts: tuple[Blocked | None, ...]
     rewrite: Commuted | Convolution
 
@@ -184,7 +184,7 @@ def find_regions(graph: traversal.GraphLike, view: GraphView, without: Collectio
         places.update(dict.fromkeys(message.output, place))
         node = view.matcher.node_of(graph, message)
         if node is not None:
-            walk.visit_node(NodeView(node, view))
+            walk.visit_node(NodeInfo(node, view))
     regions = walk.regions
     _forget_dead(regions)
     _look_outside(regions, view.matcher)
@@ -202,7 +202,7 @@ class _Forward:
         self._inner: dict[str, Reason] = {}  # the same for one that begins inside another one
         self.regions = Regions()
 
-    def visit_node(self, view: NodeView) -> None:
+    def visit_node(self, view: NodeInfo) -> None:
         """Take a node behind those in front of it into a region, or note why its region ends there."""
         regions, subject, names = self.regions, self._matcher.subject(view.node), view.input_names
         if subject is not None and subject.request.call.kind in (SpaceToBatch, BatchToSpace):
@@ -243,7 +243,7 @@ class _Forward:
         if reason not in reasons:
             reasons.append(reason)
 
-    def _add_step(self, view: NodeView, layouts: tuple[Blocked | None, ...]) -> Step | Reason:
+    def _add_step(self, view: NodeInfo, layouts: tuple[Blocked | None, ...]) -> Step | Reason:
         """Return a node that reads values in blocks as it is without them, or why it cannot be."""
         node, message = view.node, self._matcher.message(view.node)
         if not self._matcher.is_standard(node):
@@ -258,7 +258,7 @@ class _Forward:
 
     # The ends
 
-    def _enter_region(self, subject: MatchedOp, view: NodeView) -> None:
+    def _enter_region(self, subject: MatchedOp, view: NodeInfo) -> None:
         """Begin a region behind a SpaceToBatch, or note why none begins there."""
         node, request, reason = subject.node, subject.request, ""
         name, source = view.output_names[0], view.input_names[0]
@@ -297,7 +297,7 @@ class _Forward:
         regions.growth[name] = tuple(begin + end for begin, end in pairs)
         regions.origins[name] = frozenset({name})
 
-    def _leave_region(self, subject: MatchedOp, view: NodeView) -> None:
+    def _leave_region(self, subject: MatchedOp, view: NodeInfo) -> None:
         """End a region at a BatchToSpace, or note why it does not end there."""
         node, name, regions = subject.node, view.input_names[0], self.regions
         layout = regions.layouts.get(name)
@@ -339,7 +339,7 @@ class _Forward:
         return None
 
     def _note_end(
-        self, view: NodeView, blocks: Sequence[int], pads: Pairs, *, enters: bool
+        self, view: NodeInfo, blocks: Sequence[int], pads: Pairs, *, enters: bool
     ) -> None:
         """Note the sizes behind SpaceToBatch or BatchToSpace: shapes may be computed from them."""
         source, count = view.dims(0), math.prod(blocks)
@@ -372,7 +372,7 @@ class _Forward:
         readers = [reader for reader, _ in self._matcher.readers(data)]
         if not all(self._matcher.subject(n) or _reads_lengths(n, self._matcher) for n in readers):
             return data, none
-        view = NodeView(pad, self._view)
+        view = NodeInfo(pad, self._view)
         dims = view.dims(0)
         amounts = None if dims is None else padding_of(view, len(dims))
         if amounts is None or not pads_with_zeros(view):

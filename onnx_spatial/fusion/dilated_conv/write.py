@@ -29,7 +29,7 @@ from onnx_spatial.fusion.dilated_conv.amounts import (
 from onnx_spatial.fusion.dilated_conv.nodes import Blocked, Border, Commuted, Convolution, may_pad
 from onnx_spatial.fusion.dilated_conv.region import End, Regions, Step, UnwritableError
 from onnx_spatial.fusion.layout import Layout, write_change
-from onnx_spatial.fusion.views import GraphView, NodeView
+from onnx_spatial.fusion.views import GraphView, NodeInfo
 from onnx_spatial.lowering import Emitter, emitter
 from onnx_spatial.lowering.emitter import Size, Tensor
 from onnx_spatial.lowering.nodes import SINCE
@@ -280,7 +280,7 @@ class _Writer:
         """
         for node in self._regions.measured.get(name, ()):
             draft, emit = Draft(node), Emitter(self._view.opset)
-            view = NodeView(node, self._view)
+            view = NodeInfo(node, self._view)
             rank = self._regions.layouts[name].rank
             axes = range(rank)[view.integer("start", 0) : view.integer("end", rank)]
             lengths = self._view.lengths(name, axes)
