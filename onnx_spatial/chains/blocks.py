@@ -155,94 +155,89 @@ class _Axis:
 
 
 def _read_kind(
-    kind: type[SpaceToBatch] | type[BatchToSpace], m: Access, blocked: int, alone: int
+    kind: type[SpaceToBatch] | type[BatchToSpace], form: Access, blocked: int, alone: int
 ) -> Blocks | None:
     """Read the operator whose blocks and images are along one axis, and images `alone` along another."""
-    row, image = stack_digits(m.digits_along(OUT, blocked), OUT), m.digits_along(IN, alone)
-    if row is None or m.rests[OUT][blocked] != ZERO or m.rests[IN][alone] != ZERO:
+    row = stack_digits(form.digits_along(OUT, blocked), OUT)
+    image = form.digits_along(IN, alone)
+    if row is None or form.rests[OUT][blocked] != ZERO or form.rests[IN][alone] != ZERO:
         return None
-    if row[: len(image)] != stack_digits(image, IN) or (not image and m.dims[IN][alone] != ONE):
+    if row[: len(image)] != stack_digits(image, IN) or (not image and form.dims[IN][alone] != ONE):
         return None
-    places = row[len(image) :]
+    places_in_block = row[len(image) :]
     axes: list[_Axis] = []
-    firsts: dict[int, int] = {}
-    for axis in range(len(m.dims[IN])):
+    first_place: dict[int, int] = {}  # of each axis in the block
+    for axis in range(len(form.dims[IN])):
         if axis == alone:
             continue
-        inner = [d for d in m.digits_along(IN, axis) if d in places]
-        outer = [d for d in m.digits_along(IN, axis) if d not in places]
-        each = _read_axis(m, axis, inner, outer)
-        if each is None or each.cells == blocked:
+        digits = form.digits_along(IN, axis)
+        inner = [digit for digit in digits if digit in places_in_block]
+        outer = [digit for digit in digits if digit not in places_in_block]
+        split_axis = _read_axis(form, axis, inner, outer)
+        if split_axis is None or split_axis.cells == blocked:
             return None
         if inner:
-            positions = sorted(places.index(d) for d in inner)
-            firsts[axis] = positions[0]
+            positions = sorted(places_in_block.index(digit) for digit in inner)
+            first_place[axis] = positions[0]
             if positions != list(range(positions[0], positions[-1] + 1)):
                 return None
-        axes.append(each)
-    if sum(d.axes[IN] != alone for d in places) != len(places):
-        return None
-    order = sorted(firsts, key=lambda axis: firsts[axis], reverse=True)
-    return _assemble_operator(kind, m, blocked, alone, axes, order)
+        axes.append(split_axis)
+    order = sorted(first_place, key=lambda axis: first_place[axis], reverse=True)
+    return _assemble_operator(kind, form, blocked, alone, axes, order)
 
 
 def _read_axis(
-    m: Access, axis: int, inner: Sequence[Digit], outer: Sequence[Digit]
+    form: Access, axis: int, inner: Sequence[Digit], outer: Sequence[Digit]
 ) -> _Axis | None:
     """Read an axis: cell * block + place - begin."""
-    count = ONE
     row = stack_digits(inner, IN)
-    for each in row or ():
-        count = count * each.extent
-    targets = {d.axes[OUT] for d in outer}
-    block = count.constant
-    if row is None or block is None or len(targets) > 1:
+    block = None if row is None else polynomial.product([digit.extent for digit in row]).constant
+    cell_axes = {digit.axes[OUT] for digit in outer}
+    if block is None or len(cell_axes) > 1:
         return None
-    target = min(targets, default=None)
-    begin = -m.rests[IN][axis]
-    if target is not None:
-        if m.digits_along(OUT, target) != list(outer):
+    cells = min(cell_axes, default=None)
+    begin = -form.rests[IN][axis]
+    if cells is not None:
+        if form.digits_along(OUT, cells) != list(outer):
             return None
-        if any(d.factors[IN] != d.factors[OUT] * block for d in outer):
+        if any(digit.factors[IN] != digit.factors[OUT] * block for digit in outer):
             return None
-        begin = begin + m.rests[OUT][target] * block
-    return _Axis(target, axis, block, begin)
+        begin = begin + form.rests[OUT][cells] * block
+    return _Axis(cells, axis, block, begin)
 
 
 def _assemble_operator(
     kind: type[SpaceToBatch] | type[BatchToSpace],
-    m: Access,
+    form: Access,
     blocked: int,
     alone: int,
     axes: Sequence[_Axis],
     order: Sequence[int],
 ) -> Blocks | None:
     """Return the operator with the batch first, and the blocked axes in the order of their places."""
-    rank, used = len(m.dims[OUT]), [a.cells for a in axes if a.cells is not None]
+    rank, used = len(form.dims[OUT]), [axis.cells for axis in axes if axis.cells is not None]
     if len(set(used)) != len(used):
         return None
-    free = [t for t in range(rank) if t != blocked and t not in used]
+    free = [axis for axis in range(rank) if axis != blocked and axis not in used]
+    #: (axis in front, axis behind), block, begin and end of each axis.
     rows: dict[int, tuple[tuple[int, int], int, Polynomial, Polynomial]] = {}
-    for each in axes:
-        cells = free.pop(0) if each.cells is None else each.cells
-        end = m.dims[OUT][cells] * each.block - each.begin - m.dims[IN][each.size]
-        pair = (each.size, cells) if kind is SpaceToBatch else (cells, each.size)
-        rows[each.size] = (pair, each.block, each.begin, end)
-    row = [rows.pop(axis) for axis in order]
+    for axis in axes:
+        cells = free.pop(0) if axis.cells is None else axis.cells
+        end = form.dims[OUT][cells] * axis.block - axis.begin - form.dims[IN][axis.size]
+        pair = (axis.size, cells) if kind is SpaceToBatch else (cells, axis.size)
+        rows[axis.size] = (pair, axis.block, axis.begin, end)
+    sorted_rows = [rows.pop(size) for size in order]
     batch, images = (alone, blocked) if kind is SpaceToBatch else (blocked, alone)
-    in_order = row == sorted(row, key=itemgetter(0))
-    row += sorted(rows.values(), key=itemgetter(0))
+    in_order = sorted_rows == sorted(sorted_rows, key=itemgetter(0))
+    sorted_rows += sorted(rows.values(), key=itemgetter(0))
     if batch == 0 and in_order:
-        row.sort(key=itemgetter(0))
-    inputs, outputs = [batch], [images]
-    for (source, target), *_ in row:
-        inputs.append(source)
-        outputs.append(target)
-    amounts = [each[1:] for each in row]
-    count = max((i + 1 for i, each in enumerate(amounts) if each != (1, ZERO, ZERO)), default=0)
+        sorted_rows.sort(key=itemgetter(0))
+    before = (batch, *(pair[0] for pair, *_ in sorted_rows))
+    outputs = [images, *(pair[1] for pair, *_ in sorted_rows)]
+    amounts = [row[1:] for row in sorted_rows]
+    count = max((i + 1 for i, row in enumerate(amounts) if row != (1, ZERO, ZERO)), default=0)
     block, begins, ends = zip(*amounts[:count], strict=True) if count else ((), (), ())
-    behind = tuple(outputs.index(axis) for axis in range(rank))
-    return Blocks(kind, block, begins, ends, tuple(inputs), behind)
+    return Blocks(kind, block, begins, ends, before, tuple(map(outputs.index, range(rank))))
 
 
 #: Positions of the first and the last value of a part of a path.

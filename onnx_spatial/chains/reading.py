@@ -26,11 +26,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from onnx_spatial.chains.chain_map import ChainMap, DividedSizes, GraphScope, SizeKey, UnnamedError
 from onnx_spatial.chains.paths import Path
@@ -40,11 +40,12 @@ from onnx_spatial.maps.facts import Budget
 from onnx_spatial.maps.polynomial import (
     ELEMENT,
     ONE,
-    ZERO,
     Atom,
     Index,
     Polynomial,
     atoms_of,
+    factor_of,
+    top_atoms,
 )
 from onnx_spatial.maps.tensor import Tensor
 
@@ -126,51 +127,47 @@ def of_digits(case: Case, source: str, x: Tensor, y: Tensor) -> Access | None:
     coordinates = _index_in_source(source, y, places)
     if coordinates is None:
         return None
-    found: dict[Atom, tuple[int, Polynomial]] = {}
+    extents: dict[Atom, Polynomial] = {}
     number = 0
     for axis, place in enumerate(places):
-        inside = {atom for product in place.terms for atom in product}
+        used = top_atoms(place)
         for group in y.axes[axis].groups:
             for extent in group.extents:
                 atom = case.index(f"i{number}", extent, group).lone_atom
                 number += 1
-                if atom in inside:
-                    found[atom] = axis, extent
-    sides = [_taken_apart(row, found) for row in (places, coordinates)]
-    outputs, inputs = sides
-    if outputs is None or inputs is None or found.keys() != inputs[0].keys():
+                if atom in used:
+                    extents[atom] = extent
+    outputs, inputs = (_taken_apart(index, extents) for index in (places, coordinates))
+    if outputs is None or inputs is None or extents.keys() != inputs.places.keys():
         return None
-    digits = [
-        Digit(extent, (axis, inputs[0][atom][0]), (outputs[0][atom][1], inputs[0][atom][1]))
-        for atom, (axis, extent) in found.items()
-    ]
-    return Access(tuple(digits), (y.dims, x.dims), (outputs[1], inputs[1]))
+    digits = []
+    for atom, extent in extents.items():
+        (out_axis, out_factor), (in_axis, in_factor) = outputs.places[atom], inputs.places[atom]
+        digits.append(Digit(extent, (out_axis, in_axis), (out_factor, in_factor)))
+    return Access(tuple(digits), (y.dims, x.dims), (outputs.rests, inputs.rests))
 
 
-_Sums = tuple[dict[Atom, tuple[int, Polynomial]], tuple[Polynomial, ...]]
+class _Sums(NamedTuple):
+    """An index as sums: axis and factor of each digit, and what is added along each axis."""
+
+    places: dict[Atom, tuple[int, Polynomial]]
+    rests: tuple[Polynomial, ...]
 
 
-def _taken_apart(index: Index, digits: Mapping[Atom, object]) -> _Sums | None:
-    """Return axis and factor of each digit, and the rests; None unless each is in one place."""
+def _taken_apart(index: Index, digits: Collection[Atom]) -> _Sums | None:
+    """Write an index as sums of digits; None unless each digit is in one place."""
     places: dict[Atom, tuple[int, Polynomial]] = {}
     rests: list[Polynomial] = []
-    for axis, p in enumerate(index):
-        factors: dict[Atom, Polynomial] = {}
-        rest = p
-        for product, factor in p.terms.items():
-            own = [atom for atom in product if atom in digits]
-            if len(own) > 1:
+    for axis, rest in enumerate(index):
+        for digit in top_atoms(rest).intersection(digits):
+            factor, rest = factor_of(rest, digit)
+            if digit in places or factor is None or not atoms_of(factor).isdisjoint(digits):
                 return None
-            if own:
-                others = tuple(atom for atom in product if atom is not own[0])
-                part = Polynomial({others: factor})
-                factors[own[0]] = factors.get(own[0], ZERO) + part
-                rest = rest - Polynomial({product: factor})
-        if places.keys() & factors.keys() or any(atom in digits for atom in atoms_of(rest)):
+            places[digit] = axis, factor
+        if not atoms_of(rest).isdisjoint(digits):
             return None
-        places |= {atom: (axis, factor) for atom, factor in factors.items()}
         rests.append(rest)
-    return places, tuple(rests)
+    return _Sums(places, tuple(rests))
 
 
 def _index_in_source(source: str, y: Tensor, index: Index) -> Index | None:
