@@ -59,7 +59,6 @@ class Draft:
         results: the value that replaces each output of a removed node, of a draft or of the graph.
             It takes the name of the output; one that has a name already is copied, and readers are
             never edited. Missing outputs are removed.
-        redirected: the same for outputs that only new nodes read, which need not keep their names.
         successor: the new node that takes over name, documentation and metadata of `node`.
         documented: the new node that takes over only documentation and metadata.
     """
@@ -68,7 +67,6 @@ class Draft:
     nodes: list[ir.Node] = field(default_factory=list)
     constants: list[tuple[ir.Value, str]] = field(default_factory=list)
     results: dict[ir.Value, ir.Value] = field(default_factory=dict)
-    redirected: dict[ir.Value, ir.Value] = field(default_factory=dict)
     successor: ir.Node | None = None
     documented: ir.Node | None = None
 
@@ -138,8 +136,6 @@ def apply_edit(
     free = {value for draft in drafts for node in draft.nodes for value in node.outputs}
     now: dict[ir.Value, ir.Value] = {}
     for draft in drafts:
-        for old, result in draft.redirected.items():
-            ir.convenience.replace_all_uses_with(old, result)
         for old, result in draft.results.items():
             graph = draft.node.graph
             assert graph is not None
