@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from onnx_spatial.api import edit_model
-from onnx_spatial.conversion.options import ConvertOptions, Mode
+from onnx_spatial.conversion.options import ConvertOptions, Mode, domain_names
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.conversion.report import refusal
 from onnx_spatial.errors import Code, ConversionError, ModelFileError, SpatialError, of_model
@@ -142,10 +142,9 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         self.conversion: Conversion | None = None
         source = None
         if not _is_ort_format(loaded, sess_options):
-            names = (domains,) if isinstance(domains, str) else tuple(domains)
             convert = functools.partial(
                 edit_model,
-                options=ConvertOptions(mode, fuse, chains, domains=names),
+                options=ConvertOptions(mode, fuse, chains, domains=domain_names(domains)),
                 static=static,
                 verify=verify,
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from onnx_spatial.conversion.options import ConvertOptions, Mode
+from onnx_spatial.conversion.options import ConvertOptions, Mode, domain_names
 from onnx_spatial.conversion.pipeline import convert_operators
 from onnx_spatial.conversion.report import EditResult, refusal
 from onnx_spatial.errors import UsageError, VerificationError, of_model
@@ -57,7 +57,7 @@ def inspect(
         SpatialError: the model cannot be read.
     """
     options = ConvertOptions(
-        chains=chains, prefer=prefer, max_rank=max_rank, domains=tuple(domains)
+        chains=chains, prefer=prefer, max_rank=max_rank, domains=domain_names(domains)
     )
     return inspect_model(model, options, static)
 
@@ -131,7 +131,7 @@ def convert(
         ConversionError: an operator breaks its rules or cannot be converted.
         VerificationError: original and result differ, or `VerifyOptions` ask for more than was shown.
     """
-    options = ConvertOptions(mode, fuse, chains, prefer, max_rank, checked, tuple(domains))
+    options = ConvertOptions(mode, fuse, chains, prefer, max_rank, checked, domain_names(domains))
     return edit_model(
         model,
         options,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import onnx_ir as ir
 
 from onnx_spatial.api import edit_model
-from onnx_spatial.conversion.options import ConvertOptions, Mode
+from onnx_spatial.conversion.options import ConvertOptions, Mode, domain_names
 from onnx_spatial.report.results import Conversion
 from onnx_spatial.verification.options import VerifyOptions
 
@@ -60,7 +60,7 @@ class SpatialPass(ir.passes.FunctionalPass):
     ) -> None:
         # What is wrong fails here, not after the passes in front.
         self._options = ConvertOptions(
-            mode, fuse, chains, prefer, max_rank, checked, tuple(domains)
+            mode, fuse, chains, prefer, max_rank, checked, domain_names(domains)
         )
         self._static, self._verify = static, verify
 

@@ -340,7 +340,7 @@ def test_a_second_conversion_lists_only_what_it_added_itself():
         [second] z = mine.BatchToSpaceND(y, block, none)
     }}"""
     once = onnx_spatial.convert(model(text), verify=False, prefer="transpose")
-    twice = onnx_spatial.convert(once.model, domains=["mine"], prefer="transpose")
+    twice = onnx_spatial.convert(once.model, domains="mine", prefer="transpose")
     assert once.touched["nodes_added"] == [f"first/{n}" for n in REARRANGED]
     assert twice.touched["nodes_added"] == [f"second/{n}" for n in REARRANGED]
 

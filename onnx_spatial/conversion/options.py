@@ -5,6 +5,7 @@ Nothing heavy is imported here, so that the command line shows its help at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, get_args
@@ -27,6 +28,11 @@ LOWERING_NAMES = (
     "slices",
     "planes",
 )
+
+
+def domain_names(domains: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of domains; a text is one name, not one for each letter."""
+    return (domains,) if isinstance(domains, str) else tuple(domains)
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class VerifyOptions:
             raise UsageError(f"time_limit must be more than 0 seconds, not {self.time_limit}")
         if self.strict_proof and self.outputs_only:
             raise UsageError(
-                "strict_proof and outputs_only cannot be combined: operators are not proven"
+                "a strict proof and outputs only cannot be combined: nothing is proven"
             )
         Tolerances.of(self.rtol, self.atol)
 

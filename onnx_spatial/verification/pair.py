@@ -20,6 +20,7 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, GraphFacts
 from onnx_spatial.conversion.marked_functions import without_earlier_form
+from onnx_spatial.conversion.options import domain_names
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
 from onnx_spatial.model.inference import shape_inference
@@ -55,7 +56,7 @@ class ModelPair:
         """
         before = original if isinstance(original, reader.Source) else reader.read(original)
         if isinstance(converted, reader.Source):
-            return cls(before, converted, frozenset(domains))
+            return cls(before, converted, frozenset(domain_names(domains)))
         try:
             after = reader.read(converted)
         except ModelFileError:
@@ -63,7 +64,7 @@ class ModelPair:
             if not isinstance(converted, onnx.ModelProto) or before.path is None:
                 raise
             after = reader.Source(converted, before.path)
-        return cls(before, after, frozenset(domains))
+        return cls(before, after, frozenset(domain_names(domains)))
 
     def weight_bytes(self) -> int:
         """Return the bytes of the tensors in both models, wherever they are stored."""

@@ -199,7 +199,7 @@ def test_what_is_no_model_or_breaks_a_rule_is_said_in_one_line(tmp_path, mode):
     model = spatial(domain="com.mine")
     with pytest.raises(ConversionError, match=r"'site' .* use domains=\['com\.mine'\]"):
         InferenceSession(model, programs.options(), mode=mode)
-    (y,) = InferenceSession(model, mode=mode, domains=["com.mine"]).run(None, {"x": X})
+    (y,) = InferenceSession(model, mode=mode, domains="com.mine").run(None, {"x": X})
     assert running.same_bits(y, EXPECTED)
 
 

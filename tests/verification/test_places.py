@@ -202,7 +202,7 @@ def test_a_domain_of_the_users_own() -> None:
     unknown = verify(original, converted)
     assert unknown.status == "unverified"
     assert "mine:SpaceToBatchND" in unknown.message and "use --domain mine if" in unknown.message
-    assert verify(original, converted, domains=["mine"]).evidence == "proven"
+    assert verify(original, converted, domains="mine").evidence == "proven"
 
 
 def test_an_operator_that_breaks_its_rules() -> None:
