@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from onnx_spatial.fusion.layout import Forms, Layout, LayoutGraph
+from onnx_spatial.fusion.layout import SOURCE, Forms, Layout, LayoutGraph
 from onnx_spatial.maps.elements import Array
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
@@ -63,9 +63,11 @@ def _fold_bias(graph: LayoutGraph, conv: ir.Node, forms: Forms, add: ir.Node) ->
     if bias is None:
         return None
     draft = Draft(conv)
+    stored = addend.meta.get(SOURCE, addend)
+    elements = graph.view.known(stored)
     # A Constant node may stand behind the convolution.
-    is_bias = added.shape == (channels,) and addend.producer() is None
-    operand = addend if is_bias else draft.constant(bias, "bias")
+    is_bias = stored.producer() is None and elements is not None and elements.shape == bias.shape
+    operand = stored if is_bias else draft.constant(bias, "bias")
     copy = graph.matcher.copy(conv, [conv.inputs[0], kernel, operand])
     draft.nodes, draft.successor = [copy], copy
     drafts, result = [draft], copy.outputs[0]

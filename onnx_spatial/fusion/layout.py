@@ -354,6 +354,10 @@ class Forms:
     nodes: list[ir.Node] = field(default_factory=list)
 
 
+#: Key in `meta` of a constant in another layout: the constant that it was made of.
+SOURCE = "onnx_spatial.source"
+
+
 class LayoutGraph:
     """View of one graph.
 

@@ -30,6 +30,7 @@ import onnx_ir as ir
 
 from onnx_spatial.fusion.layout import (
     LEAST_RANK,
+    SOURCE,
     Adapted,
     Forms,
     Layout,
@@ -474,7 +475,9 @@ class _Writer:
             if value is None:
                 continue
             if move is not None and index in move.adapted.constants:
-                inputs[index] = draft.constant(move.adapted.constants[index], "constant")
+                constant = draft.constant(move.adapted.constants[index], "constant")
+                constant.meta[SOURCE] = value.meta.get(SOURCE, value)
+                inputs[index] = constant
             elif move is not None and index in move.adapted.inputs:
                 change = move.adapted.inputs[index]
                 inputs[index] = self._get(value, self._plan.form_of(value).then(change), draft)

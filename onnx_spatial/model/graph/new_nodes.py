@@ -217,6 +217,7 @@ def _constant_node(value: ir.Value, base: str, names: Names) -> ir.Node:
     node = ir.node("Constant", [], {"value": value.const_value})
     node.name = names.fresh(base)
     node.outputs[0].name = names.fresh(f"{node.name}:0")
+    node.outputs[0].meta.update(value.meta)
     ir.convenience.replace_all_uses_with(value, node.outputs[0])
     return node
 
