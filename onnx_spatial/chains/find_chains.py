@@ -17,7 +17,7 @@ of a chain go, unless others read them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain as flatten
 from pathlib import Path as FilePath
@@ -37,11 +37,10 @@ from onnx_spatial.chains.pricing import TYPICAL, estimate_dims
 from onnx_spatial.chains.reading import MODEL_SECONDS, limit_of, parts_in_order
 from onnx_spatial.lowering.emitter import AxisPart, Emitter, Size, Tensor, pad
 from onnx_spatial.maps.facts import Budget
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import new_nodes, patch_proto
-from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit, Names
+from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
 from onnx_spatial.model.graph.remove_unused import remove_unused
-from onnx_spatial.model.graph.strip import strip_types
 from onnx_spatial.operators import BatchToSpace, Dim, ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.spellings import chain_ops, python_ops
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
@@ -161,11 +160,9 @@ def with_operators(
 
     Also return the name of the output of each operator; "" for a chain that vanishes.
     """
-    model = ir.from_proto(strip_types(proto))
     index = traversal.Index(proto)
-    patch = patch_proto.Patch(index, model)
-    graphs = _Graphs(proto, model)
-    names = Names(index)
+    patch = patch_proto.Patch(index)
+    graphs = _Graphs(index, patch.nodes)
     unread: dict[traversal.Place, set[str]] = {}
     operators: list[ir.Node | None] = []
     for each in chains:
@@ -175,8 +172,7 @@ def with_operators(
         make = _draft_movement if isinstance(each, Movement) else _draft_chain
         draft, operator = make(each, last, graphs)  # type: ignore[arg-type]
         operators.append(operator)
-        initializers = proto.ir_version >= 4 and each.place.function is None
-        new_nodes.apply_edit(GraphEdit([draft]), names, initializers=initializers)
+        patch.edit(GraphEdit([draft]), each.place)
         graphs.replaced.update(draft.results)
     result = patch.apply()
     remove_unused(traversal.Index(result), unread)
@@ -200,30 +196,24 @@ def _restore_names(model: onnx.ModelProto, copies: Sequence[tuple[ir.Node, str]]
 class _Graphs:
     """The nodes and values of a model by graph and name, and the opset of each graph."""
 
-    def __init__(self, proto: onnx.ModelProto, model: ir.Model) -> None:
+    def __init__(self, index: traversal.Index, nodes: Mapping[int, ir.Node]) -> None:
         self.nodes: dict[tuple[traversal.Place, str], ir.Node] = {}
         self._values: dict[tuple[traversal.Place, str], ir.Value] = {}
         #: Copies of functions inside chains, and the names of these.
         self.copies: list[tuple[ir.Node, str]] = []
         #: The values that took the place of others since.
         self.replaced: dict[ir.Value, ir.Value] = {}
-        self._opsets = {
-            (f.domain, f.name, f.overload): op_traits.opset_of(f.opset_import)
-            for f in proto.functions
-        }
-        self._default = op_traits.opset_of(proto.opset_import)
-        for (place, _, message), node in zip(
-            traversal.nodes(proto), traversal.ir_nodes(model), strict=True
-        ):
-            self.nodes.update({(place, name): node for name in message.output if name})
+        self._model = index.model
+        for position, node in nodes.items():
+            place = index.place(position)
+            self.nodes.update({(place, v.name): node for v in node.outputs if v.name})
             for value in (*node.inputs, *node.outputs):
                 if value is not None and value.name:
                     self._values[place, value.name] = value
 
     def opset(self, place: traversal.Place) -> int:
         """Return the version of the default domain in a graph."""
-        known = self._default if place.function is None else self._opsets[place.function]
-        return known or self._default or 1
+        return analysis.opset_of(self._model, place) or 1
 
     def value(self, place: traversal.Place, name: str) -> ir.Value:
         """Return a value that is visible in a graph."""

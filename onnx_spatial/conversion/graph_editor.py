@@ -25,7 +25,6 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import Analysis, OperatorInfo
 from onnx_spatial.conversion.onnxruntime_pads import insert_barriers
 from onnx_spatial.conversion.report import EditResult
-from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import MatchedOp, Matcher
 from onnx_spatial.fusion.dilated_conv import RegionEdit
 from onnx_spatial.fusion.fold_bias import fold_biases
@@ -33,12 +32,11 @@ from onnx_spatial.fusion.layout import LayoutGraph
 from onnx_spatial.fusion.push_layouts import with_fewer_changes
 from onnx_spatial.fusion.views import GraphView
 from onnx_spatial.lowering import MIN_OPSET
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph import new_nodes, patch_proto
-from onnx_spatial.model.graph.new_nodes import GraphEdit, Names
-from onnx_spatial.model.graph.patch_proto import Patch, part_around
+from onnx_spatial.model.graph.new_nodes import GraphEdit
+from onnx_spatial.model.graph.patch_proto import Patch
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
-from onnx_spatial.model.graph.strip import strip_types
 from onnx_spatial.model.inference import value_info
 from onnx_spatial.model.op_traits import Trait
 from onnx_spatial.model.traversal import GraphLike, Index, Place
@@ -60,6 +58,7 @@ def finish(
     """
     assert result.model is not None
     model = insert_barriers(Index(result.model), original, opset)
+    result.model = model.model
     value_info.renew_value_info(model, result.types, result.lost, original)
     remove_unused_constants(original, model)
     patch_proto.adjust_imports(result.model, replaced, opset)
@@ -69,11 +68,10 @@ class ModelEditor:
     """Editor of a model, which stays as it is; `finish` returns the edited one.
 
     Attributes:
-        proto: the model.
+        patch: the nodes around the operators in onnx_ir, and their edits.
         nodes: the nodes that may be edited, by position in `traversal.nodes`.
         subjects: the operators that may be rewritten, by `OperatorInfo.index`.
         matcher: its graphs, as the edits so far left them.
-        names: names that are free.
         result: what was done so far.
     """
 
@@ -95,22 +93,20 @@ class ModelEditor:
         Raises:
             ModelFileError: a graph contradicts itself.
         """
-        self.proto = proto
         index = known.model
-        part = part_around(index, (info.index for info in known) if near is None else near)
-        model = _read_graphs(proto, part.main)
-        pairs = list(zip(traversal.ir_nodes(model), part.nodes, strict=True))
-        self.nodes = {position: node for node, position in pairs}
+        self.patch = Patch(index, (info.index for info in known) if near is None else near)
+        self.nodes = self.patch.nodes
         self.subjects = {f.index: s for f in known if (s := subject(f, self.nodes[f.index]))}
         self.matcher = Matcher(
             known,
-            {node: (index.graph(position), index.nodes[position]) for node, position in pairs},
+            {
+                node: (index.graph(position), index.nodes[position])
+                for position, node in self.nodes.items()
+            },
             self.subjects.values(),
-            part.outputs,
+            self.patch.part.outputs,
         )
-        self.names = Names(index)
         self.result = EditResult()
-        self._patch = Patch(index, model, part.main)
         self._graphs = index.graphs
         self._places = {id(graph): place for place, graph in self._graphs}
 
@@ -123,25 +119,13 @@ class ModelEditor:
         """Return the place of the graph that holds a node."""
         return self._places[id(self.matcher.graph(node))]
 
-    def has_initializers(self, place: Place) -> bool:
-        """Tell whether constants of a graph may be initializers.
-
-        Files older than IR 4 list every initializer as an input too; functions have none at all.
-        """
-        return self.proto.ir_version >= 4 and place.function is None
-
     def finish(self) -> EditResult:
         """Return what was done, with the edited model, which has the old imports and declared types.
 
         Raises:
             ModelFileError: a graph cannot be written.
         """
-        try:
-            self.result.model = self._patch.apply()
-        except ir.serde.SerdeError as error:
-            raise ModelFileError(
-                f"the graph cannot be written: {_innermost_message(error)}", code=Code.INVALID_GRAPH
-            ) from None
+        self.result.model = self.patch.apply()
         return self.result
 
 
@@ -181,8 +165,7 @@ class GraphEditor:
         results = {old: new for draft in edit.drafts for old, new in draft.results.items()}
         read = [results.get(v, v) for node in nodes for v in node.inputs if v is not None]
         self.kept.update(value.name for value in kept if value.name)
-        initializers = self._model.has_initializers(self.place)
-        made = new_nodes.apply_edit(edit, self._model.names, initializers=initializers)
+        made = self._model.patch.edit(edit, self.place)
         for node, new in made.items():
             matcher.adopt_nodes(new, node)  # Constant nodes, too
         self._replacements |= made
@@ -198,7 +181,7 @@ class GraphEditor:
         layouts = self._read_layouts()
         if layouts is None:
             return False
-        initializers = self._model.has_initializers(self.place)
+        initializers = self._model.patch.has_initializers(self.place)
         edit = with_fewer_changes(layouts, self.fused, initializers=initializers)
         if edit is None:
             return False
@@ -260,24 +243,6 @@ class GraphEditor:
         types = result.types.setdefault(self.place, {})
         for name in sorted(self.kept - self.lost[self.place]):
             types.setdefault(name, onnx.TypeProto())  # their types are what they were
-
-
-def _read_graphs(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model:
-    try:
-        return ir.from_proto(strip_types(proto, main))
-    except UnicodeDecodeError:
-        raise  # `convert_operators` reports it
-    except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
-        raise ModelFileError(
-            f"the graph cannot be read: {_innermost_message(error)}", code=Code.INVALID_GRAPH
-        ) from None
-
-
-def _innermost_message(error: BaseException) -> str:
-    """Return the first line of the innermost message; the outer ones quote whole graphs."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 _CHANGES = ("Squeeze", "Transpose", "Unsqueeze")

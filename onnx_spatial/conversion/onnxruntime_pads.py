@@ -19,7 +19,6 @@ copies nothing and is not merged. A Pad in front of a pool in the original is le
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,8 +30,8 @@ from onnx_spatial import analysis
 from onnx_spatial.analysis import read_attributes
 from onnx_spatial.errors import Code, OperatorError, SpatialError
 from onnx_spatial.model import op_traits
-from onnx_spatial.model.graph import new_nodes
-from onnx_spatial.model.graph.new_nodes import Names
+from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit, copy_node
+from onnx_spatial.model.graph.patch_proto import Patch
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.traversal import Index, Place
 from onnx_spatial.operators import Dim
@@ -111,29 +110,32 @@ def add_explicit_pads(
     refused = find(model, folder)
     if not refused:
         return result
-    copy = deepcopy(Index.of(model).model)
-    index = Index(copy)
-    names = Names(index)
-    inserted: dict[int, new_nodes.Inserted] = {}
+    index = Index.of(model)
+    patch = Patch(index, refused)
     for position, known in refused.items():
-        place, node = index.place(position), index.nodes[position]
-        # Files older than IR 4 list every initializer as an input too; functions have none at all.
-        initializers = copy.ir_version >= 4 and place.function is None
-        version = analysis.opset_of(copy, place) or opset
-        info = analysis.OperatorInfo(position, place, node, version, True, known)
+        place, message = index.place(position), index.nodes[position]
+        version = analysis.opset_of(index.model, place) or opset
+        info = analysis.OperatorInfo(position, place, message, version, True, known)
         try:
-            new = _write_pads(node, known, version, names, initializers=initializers)
+            draft = _draft_pads(message, patch.nodes[position], known, version)
         except SpatialError as error:
             operator = report.left(info, done=str(error), code=error.code)
         else:
-            inserted[position] = new
-            info.output_shape = _output_shape(node, known)
-            operator = report.converted(info, "lower", NAME, 1 + len(new.nodes))
+            new_nodes = patch.edit(GraphEdit([draft]), place)[draft.node]
+            info.output_shape = _output_shape(message, known)
+            operator = report.converted(info, "lower", NAME, len(new_nodes))
         result.operator_at[position] = replace(operator, dialect=report.AUTO_PAD)
-    if inserted:
-        new_nodes.in_front(copy, inserted)
-        result.model = copy
+    if any(operator.converted for operator in result.operators):
+        result.model = patch.apply()
     return result
+
+
+def _draft_behind(emit: Emitter, message: onnx.NodeProto, node: ir.Node) -> Draft:
+    """Draft a node, as `message` says, behind the nodes of `emit`, which compute its data."""
+    data = emit.nodes[-1].outputs[0] if emit.nodes else node.inputs[0]
+    copy = copy_node(node, [data, *node.inputs[1:]], message)
+    results = dict(zip(node.outputs, copy.outputs, strict=True))
+    return Draft(node, [*emit.nodes, copy], emit.constants, results, successor=copy)
 
 
 @dataclass(frozen=True)
@@ -200,10 +202,8 @@ def _spatial_dims(known: NodeFacts, index: int, axes: int) -> tuple[Dim, ...]:
     )
 
 
-def _write_pads(
-    node: onnx.NodeProto, known: NodeFacts, opset: int, names: Names, *, initializers: bool
-) -> new_nodes.Inserted:
-    """Give a convolution its pads, in place, and write the Pad in front of it where one is needed.
+def _draft_pads(message: onnx.NodeProto, node: ir.Node, known: NodeFacts, opset: int) -> Draft:
+    """Draft a convolution with its pads, and the Pad in front of it where one is needed.
 
     Raises:
         OperatorError: its pads cannot be computed in this model.
@@ -211,12 +211,13 @@ def _write_pads(
     from onnx_spatial.lowering import Emitter
     from onnx_spatial.lowering.nodes import SINCE
 
-    positions = _inputs_of(node)
+    positions = _inputs_of(message)
     assert positions is not None
     weight, zero = positions
     axes, lower = _read_axes(known, weight), known.string("auto_pad") == "SAME_LOWER"
     emit = Emitter(opset)
-    data, filters = ir.Value(name=node.input[0]), ir.Value(name=node.input[weight])
+    data, filters = node.inputs[0], node.inputs[weight]
+    assert data is not None and filters is not None
     fixed = [(0, 0) for _ in axes]
     computed: list[tuple[Size, Size]] = [(0, 0) for _ in axes]
     for number, axis in enumerate(axes):
@@ -229,7 +230,6 @@ def _write_pads(
             fixed[number] = begin, end
         else:
             computed[number] = begin, end
-    made = new_nodes.Inserted((), ())
     if any(pair != (0, 0) for pair in computed):
         if opset < SINCE["inputs of Pad"]:
             raise OperatorError(
@@ -240,21 +240,17 @@ def _write_pads(
             )
         amounts = [pair[side] for side in (0, 1) for pair in ((0, 0), (0, 0), *computed)]
         # Quantised data is padded with its zero point.
-        fill = node.input[zero] if zero and zero < len(node.input) else ""
-        filler = [ir.Value(name=fill)] if fill else []
-        emit.op("Pad", data, emit.vector(amounts, "pads"), *filler)
-        made = new_nodes.serialize_nodes(
-            node, emit.nodes, emit.constants, names, initializers=initializers
-        )
-        node.input[0] = made.nodes[-1].output[0]
+        fill = [v for v in node.inputs[zero : zero + 1] if v is not None] if zero else []
+        emit.op("Pad", data, emit.vector(amounts, "pads"), *fill)
     pads = [pair[side] for side in (0, 1) for pair in fixed]
     if max(pads) > INT64_MAX:
         raise OperatorError("its pads overflow 64-bit integers", code=Code.OVERFLOW)
-    for attribute in node.attribute:
+    padded = onnx.NodeProto()
+    padded.CopyFrom(message)
+    for attribute in padded.attribute:
         if attribute.name == "auto_pad":
             attribute.CopyFrom(onnx.helper.make_attribute("pads", pads))
-    new_nodes.mark_new(node, node)
-    return made
+    return _draft_behind(emit, padded, node)
 
 
 def _output_shape(node: onnx.NodeProto, known: NodeFacts) -> tuple[Dim, ...] | None:
@@ -279,38 +275,30 @@ _PASSED = frozenset({"Cast", "Identity", "Transpose"})
 
 
 def insert_barriers(index: Index, original: Index, opset: int) -> Index:
-    """Insert a Reshape in front of each pool that a Pad feeds, but not in the original, in place.
+    """Insert a Reshape in front of each pool that a Pad feeds, but not in the original, in a copy.
 
-    `opset` is the version of the default domain where it is not imported. Returns what the nodes are
-    now.
+    `opset` is the version of the default domain where it is not imported.
     """
     fed = _padded_pools(index)
     if not fed:
         return index
     from onnx_spatial.lowering import Emitter  # whoever only looks for them does without it
 
-    model = index.model
     before = {(place, node.output[0]) for place, node in _padded_pools(original).values()}
-    names, inserted = Names(index), {}
-    for position, (place, node) in fed.items():
-        if (place, node.output[0]) in before:
-            continue
-        emit, value = Emitter(opset), ir.Value(name=node.input[0])
-        kernel = read_attributes(node).get("kernel_shape")
+    new = {p: pool for p, pool in fed.items() if (pool[0], pool[1].output[0]) not in before}
+    if not new:
+        return index
+    patch = Patch(index, new)
+    for position, (place, message) in new.items():
+        emit, node = Emitter(opset), patch.nodes[position]
+        kernel = read_attributes(message).get("kernel_shape")
         if isinstance(kernel, tuple):
             sizes = emit.ints([0] * (2 + len(kernel)), "same_sizes")
         else:  # an attribute of a function, which each call gives
-            sizes = emit.op("Shape", value)
-        emit.op("Reshape", value, sizes)
-        # Files older than IR 4 list every initializer as an input too; functions have none at all.
-        initializers = model.ir_version >= 4 and place.function is None
-        new = new_nodes.serialize_nodes(
-            node, emit.nodes, emit.constants, names, initializers=initializers
-        )
-        node.input[0] = new.nodes[-1].output[0]
-        inserted[position] = new
-    new_nodes.in_front(model, inserted)
-    return Index(model)
+            sizes = emit.op("Shape", node.inputs[0])
+        emit.op("Reshape", node.inputs[0], sizes)
+        patch.edit(GraphEdit([_draft_behind(emit, message, node)]), place)
+    return Index(patch.apply())
 
 
 def _padded_pools(index: Index) -> dict[int, tuple[Place, onnx.NodeProto]]:

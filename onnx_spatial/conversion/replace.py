@@ -28,7 +28,6 @@ from onnx_spatial.fusion.dilated_conv.region import End
 from onnx_spatial.lowering import MIN_OPSET, Request
 from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.new_nodes import apply_edit
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
@@ -184,8 +183,7 @@ def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
     names = {value.name for node in removed for value in node.outputs if value.name}
     model.result.note_outputs(first, outputs, rewrite.shape)
     model.result.lost.setdefault(first.place, set()).update(names - kept)
-    initializers = model.has_initializers(first.place)
-    replacements = apply_edit(edit, model.names, initializers=initializers)
+    replacements = model.patch.edit(edit, first.place)
     return [node for nodes in replacements.values() for node in nodes]
 
 

@@ -21,9 +21,11 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph.new_nodes import ORIGIN
+from onnx_spatial.model.graph.new_nodes import ORIGIN, GraphEdit, Names, apply_edit
 from onnx_spatial.model.graph.remove_unused import remove_where
+from onnx_spatial.model.graph.strip import strip_types
 
 #: Edges from an edited node to the farthest node of its part: more than any rule looks at.
 DISTANCE = 100
@@ -78,40 +80,75 @@ def part_around(index: traversal.Index, starts: Iterable[int]) -> ModelPart:
 
 
 class Patch:
-    """Pairs of an onnx_ir model's nodes with its messages, made before the first edit.
+    """The part of a model around some nodes in onnx_ir, whose edits become a patch of the message.
 
     An edit must replace nodes, never change one: nodes that stay keep their messages. A node that was
     written again only to read another value, under its old name, does not say where it comes from.
+
+    Attributes:
+        part: which nodes these are.
+        nodes: the nodes by position in `traversal.nodes`.
+        names: names that are free.
     """
 
-    def __init__(
-        self, index: traversal.Index, model: ir.Model, main: Sequence[int] | None = None
-    ) -> None:
-        """Pair the nodes.
+    def __init__(self, index: traversal.Index, starts: Iterable[int] | None = None) -> None:
+        """Read the part.
 
         Args:
-            index: the model as a message.
-            model: its onnx_ir model, see `strip_types`.
-            main: the positions in the main graph of the nodes that `model` has; None for all of these.
+            index: the model, which stays as it is.
+            starts: positions of the nodes that are edited; None to read all nodes.
+
+        Raises:
+            ModelFileError: a graph contradicts itself.
         """
+        every = ModelPart(range(len(index.nodes)))
+        self.part = every if starts is None else part_around(index, starts)
+        self.names = Names(index)
         self._proto = index.model
         self._flow = index.flow(index.model.graph)
-        self._model = model
+        self._model = _read_graphs(index.model, self.part.main)
+        self.nodes = dict(zip(self.part.nodes, traversal.ir_nodes(self._model), strict=True))
         #: Position of each node in its graph.
         self._index = {
-            node: index for graph in traversal.ir_graphs(model) for index, node in enumerate(graph)
+            node: place
+            for graph in traversal.ir_graphs(self._model)
+            for place, node in enumerate(graph)
         }
         self._far: list[int] = []
-        if main is not None:
-            self._index.update(zip(model.graph, main, strict=True))
-            self._far = sorted({*range(len(self._flow.nodes))}.difference(main), reverse=True)
+        if self.part.main is not None:
+            self._index.update(zip(self._model.graph, self.part.main, strict=True))
+            self._far = sorted(
+                {*range(len(self._flow.nodes))}.difference(self.part.main), reverse=True
+            )
+
+    def edit(self, edit: GraphEdit, place: traversal.Place) -> dict[ir.Node, list[ir.Node]]:
+        """Edit the graph at a place; return the new nodes in the place of each draft's node."""
+        return apply_edit(edit, self.names, initializers=self.has_initializers(place))
+
+    def has_initializers(self, place: traversal.Place) -> bool:
+        """Tell whether constants of a graph may be initializers.
+
+        Files older than IR 4 list every initializer as an input too; functions have none at all.
+        """
+        return self._proto.ir_version >= 4 and place.function is None
 
     def apply(self) -> onnx.ModelProto:
-        """Return a copy of the message with the edits."""
+        """Return a copy of the message with the edits.
+
+        Raises:
+            ModelFileError: a graph cannot be written.
+        """
         copy = deepcopy(self._proto)
-        self._patch_graph(copy.graph, self._model.graph)
-        for message, function in zip(copy.functions, self._model.functions.values(), strict=True):
-            self._patch_graph(message, function)
+        try:
+            self._patch_graph(copy.graph, self._model.graph)
+            for message, function in zip(
+                copy.functions, self._model.functions.values(), strict=True
+            ):
+                self._patch_graph(message, function)
+        except ir.serde.SerdeError as error:
+            raise ModelFileError(
+                f"the graph cannot be written: {_innermost_message(error)}", code=Code.INVALID_GRAPH
+            ) from None
         return copy
 
     def _patch_graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
@@ -160,6 +197,24 @@ class Patch:
                     tensor = ir.serde.serialize_tensor(value.const_value)
                     tensor.name = name
                     message.initializer.append(tensor)
+
+
+def _read_graphs(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model:
+    try:
+        return ir.from_proto(strip_types(proto, main))
+    except UnicodeDecodeError:
+        raise  # `conversion.pipeline` reports it
+    except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
+        raise ModelFileError(
+            f"the graph cannot be read: {_innermost_message(error)}", code=Code.INVALID_GRAPH
+        ) from None
+
+
+def _innermost_message(error: BaseException) -> str:
+    """Return the first line of the innermost message; the outer ones quote whole graphs."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _is_same_operator(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
