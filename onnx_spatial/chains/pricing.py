@@ -157,8 +157,7 @@ def price_node(
     work = cost_model.small()
     if node.op_type == "Transpose" and sorted(perm) == list(range(len(dims))):
         # A dim of 1 may make it faster, but is no reason to rewrite what runtimes fuse with others.
-        merged = cost_model.merged(dims, perm)
-        work = cost_model.best_transpose(*merged, itemsize, math.inf)
+        work = cost_model.best_transpose(tuple(dims), perm, itemsize, math.inf) or work
     elif node.op_type in ("DepthToSpace", "SpaceToDepth") and len(dims) == 4:
         block, to_depth = _integer_attribute(node, "blocksize", 1), node.op_type == "SpaceToDepth"
         inner = max(1, dims[3] // block if to_depth else block)

@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib import resources
+from itertools import pairwise
 
 #: Bytes that stay in a cache from one node to the next.
 _CACHED_BYTES = 1 << 20
@@ -221,37 +222,49 @@ def swap_inwards(
     return (place, order) if is_faster else None
 
 
+@lru_cache(maxsize=1 << 14)  # the searches with and without a Gather price the same ones
 def best_transpose(
     dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int, rank_limit: float
-) -> Work:
-    """Return the work of a Transpose with or without the dim of `swap_inwards`."""
-    moved = swap_inwards(dims, perm, itemsize, rank_limit)
-    if moved is None:
-        return transpose(dims, perm, itemsize)
-    place, order = moved
-    return transpose((*dims[:place], 1, *dims[place:]), order, itemsize)
+) -> Work | None:
+    """Return the work of a Transpose of the fewest axes, with or without the dim of `swap_inwards`.
+
+    None if even these are more than the limit of the rank.
+    """
+    dims, perm = merged(dims, perm)
+    if len(dims) > rank_limit:
+        return None
+    faster = swap_inwards(dims, perm, itemsize, rank_limit)
+    if faster is not None:
+        place, perm = faster
+        dims = (*dims[:place], 1, *dims[place:])
+    return transpose(dims, perm, itemsize)
 
 
 def merged(dims: Sequence[int], perm: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the dims and permutation of the same Transpose with as few axes as possible."""
-    groups = axis_groups(perm, [dim == 1 for dim in dims])
-    order = sorted(groups)
+    moved = axis_groups(dims, perm)
+    order = sorted(moved)
     return (
-        tuple(math.prod(dims[a] for a in group) for group in order),
-        tuple(order.index(group) for group in groups),
+        tuple(math.prod(dims[axis] for axis in group) for group in order),
+        tuple(order.index(group) for group in moved),
     )
 
 
-def axis_groups(perm: Sequence[int], is_one: Sequence[bool]) -> list[list[int]]:
-    """Group the axes that stay neighbours in a permutation, in its order, without axes of size 1."""
-    groups: list[list[int]] = []
-    for axis in perm:
-        if is_one[axis]:
-            continue
-        if groups and axis > groups[-1][-1] and all(is_one[groups[-1][-1] + 1 : axis]):
-            groups[-1].append(axis)
+def axis_groups(dims: Sequence[object], perm: Sequence[int]) -> list[tuple[int, ...]]:
+    """Group the axes that a Transpose leaves together, in its order, without axes of size 1."""
+    long_axes = [axis for axis in perm if dims[axis] != 1]
+    return neighbours(sorted(long_axes), long_axes)
+
+
+def neighbours(before: Sequence[int], after: Sequence[int]) -> list[tuple[int, ...]]:
+    """Group the entries that are neighbours in both orders, in the order `after`."""
+    follower = dict(pairwise(before))
+    groups: list[tuple[int, ...]] = []
+    for entry in after:
+        if groups and follower.get(groups[-1][-1]) == entry:
+            groups[-1] = (*groups[-1], entry)
         else:
-            groups.append([axis])
+            groups.append((entry,))
     return groups
 
 

@@ -256,7 +256,7 @@ class Emitter(SizeArithmetic):
 
     def permute(self, x: Tensor, perm: Sequence[int]) -> Tensor:
         """Permute the axes by a Transpose of the lowest rank, or by a Reshape where none moves."""
-        groups = cost_model.axis_groups(perm, [dim == 1 for dim in x.dims])
+        groups = cost_model.axis_groups(x.dims, perm)
         inner = sorted(groups)
         if groups != inner:
             dims = [self.product([x.dims[axis] for axis in group]) for group in inner]

@@ -40,6 +40,7 @@ import onnx_ir as ir
 
 from onnx_spatial.errors import ConversionError
 from onnx_spatial.lowering import cost_model
+from onnx_spatial.lowering.cost_model import neighbours
 from onnx_spatial.lowering.emitter import (
     AxisPart,
     Emitter,
@@ -348,7 +349,7 @@ def in_stages(request: Request, emit: Emitter, *, gathers: bool) -> ir.Value:
 def _plan_stages(r: Rearrangement, emit: Emitter, *, gathers: bool) -> list[Stage]:
     """Return the cheapest stages, in terms of the factors; none if there are no such stages."""
     # Factors that are neighbours before and after count as one: the search moves bundles.
-    bundles = groups(r.after, r.before)
+    bundles = neighbours(r.after, r.before)
     number = {bundle[0]: i for i, bundle in enumerate(bundles)}
     after = tuple(number[f] for f in r.after if f in number)
     cases = emit.in_each_case(
@@ -387,7 +388,7 @@ def _stage_axes(emit: Emitter, r: Rearrangement, stage: Stage) -> list[Order]:
 
     A shape that holds single sizes takes fewer nodes than one that holds products.
     """
-    joined = groups(stage.before, stage.after)
+    joined = neighbours(stage.before, stage.after)
     if sum(not isinstance(r.size(emit, group), int) for group in joined) < 2:
         return joined
     apart = [axis for group in joined for axis in _runs_of_factors(r, group)]
@@ -423,7 +424,7 @@ def _gather_stage(emit: Emitter, r: Rearrangement, x: Tensor, stage: Stage) -> T
     for factor in reversed(stage.before[front:end]):
         strides[factor] = stride
         stride = emit.mul(stride, r.sizes[factor])
-    runs = groups(stage.before[front:end], stage.after[front:end])
+    runs = neighbours(stage.before[front:end], stage.after[front:end])
     rows = index(emit, [Term(r.size(emit, run), strides[run[-1]]) for run in runs])
     parts = (stage.before[:front], stage.before[front:end], stage.before[end:])
     # A Gather would ignore the remainder of a size that a block does not divide.
@@ -484,10 +485,10 @@ class Problem:
     def _price_transpose(self, stage: Stage, sizes: tuple[int, ...]) -> float:
         perm = tuple(map(stage.before.index, stage.after))
         dims = tuple(sizes[f] for f in stage.before)
-        rank, nanoseconds = _price_fewest_axes(dims, perm, self.itemsize, self.rank_limit)
-        if rank > self.rank_limit:
+        work = cost_model.best_transpose(dims, perm, self.itemsize, self.rank_limit)
+        if work is None:
             return math.inf
-        return nanoseconds + cost_model.small().nanoseconds
+        return work.nanoseconds + cost_model.small().nanoseconds
 
     def _price_gather(self, stage: Stage, sizes: tuple[int, ...]) -> float:
         front, back = stage.kept
@@ -552,15 +553,6 @@ def swaps(order: Order) -> Iterator[Order]:
         yield order[:i] + order[j:k] + order[i:j] + order[k:]
 
 
-@lru_cache(maxsize=1 << 14)  # the searches with and without a Gather price the same ones
-def _price_fewest_axes(
-    dims: tuple[int, ...], perm: Order, itemsize: int, rank_limit: float
-) -> tuple[int, float]:
-    """Return the rank and the nanoseconds of a Transpose with as few axes as possible."""
-    dims, perm = cost_model.merged(dims, perm)
-    return len(dims), cost_model.best_transpose(dims, perm, itemsize, rank_limit).nanoseconds
-
-
 def are_merged(first: Stage, second: Stage) -> bool:
     """Tell whether onnxruntime's optimizer merges two Transposes, which may be slower.
 
@@ -568,20 +560,8 @@ def are_merged(first: Stage, second: Stage) -> bool:
     """
     if (first.kind, second.kind) != ("transpose", "transpose"):
         return False
-    axes = [set(group) for group in groups(first.before, first.after)]
+    axes = [set(group) for group in neighbours(first.before, first.after)]
     return all(
         any(axis.issuperset(group) for axis in axes)
-        for group in groups(second.before, second.after)
+        for group in neighbours(second.before, second.after)
     )
-
-
-def groups(before: Order, after: Order) -> list[Order]:
-    """Group the factors that are neighbours in both orders, in the order `after`."""
-    follower = dict(pairwise(before))
-    grouped: list[Order] = []
-    for factor in after:
-        if grouped and follower.get(grouped[-1][-1]) == factor:
-            grouped[-1] = (*grouped[-1], factor)
-        else:
-            grouped.append((factor,))
-    return grouped

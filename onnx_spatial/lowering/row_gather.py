@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -54,8 +53,6 @@ _MAX_AXES = 2
 _MAX_PLACES = 64
 
 _ZERO_ROW = np.array(-1, np.int64)
-
-T = TypeVar("T")
 
 
 def row_gather(request: Request, emit: Emitter, *, single: bool = False) -> ir.Value:
@@ -129,7 +126,8 @@ def _of_padded_windows(request: Request, emit: Emitter, single: bool) -> ir.Valu
     # Gather takes the rows of each image by itself; GatherND and GatherElements do not.
     apart = not (isinstance(batch, int) or single or _holds_strings(request))
     images = [] if apart else [Term(batch, image)]
-    order = _in_order(op, images, outside, inside, channel)
+    depth = [*channel, *inside] if op.major == "channel" else [*inside, *channel]
+    order = [*images, *outside, *depth] if last else [*images, *depth, *outside]
     places = index(emit, order, wide=_holds_strings(request))
     row = [w.channels] if runs and not single else []
     if apart:
@@ -138,8 +136,8 @@ def _of_padded_windows(request: Request, emit: Emitter, single: bool) -> ir.Valu
     else:
         rows = emit.reshape(w.x, [emit.product([batch, image]), *row])
         moved = _gather_rows(request, emit, rows, places, single)
-    depth = emit.product([*op.kernel, w.channels])
-    out = [batch, *w.counts, depth] if last else [batch, depth, *w.counts]
+    length = emit.product([*op.kernel, w.channels])
+    out = [batch, *w.counts, length] if last else [batch, length, *w.counts]
     return emit.reshape(moved, out).value
 
 
@@ -188,19 +186,6 @@ def _takes_runs(request: Request) -> bool:
     """Tell whether the operator moves whole runs of channels, its last axis."""
     op = request.call.operator
     return isinstance(op, ExtractPatches) and (op.layout, op.major) == ("channels_last", "place")
-
-
-def _in_order(
-    op: ExtractPatches,
-    images: Sequence[T],
-    windows: Sequence[T],
-    places: Sequence[T],
-    channel: Sequence[T],
-) -> list[T]:
-    """Return the axes of an index of patches in the order of the output."""
-    depth = [*channel, *places] if op.major == "channel" else [*places, *channel]
-    last = op.layout == "channels_last"
-    return [*images, *windows, *depth] if last else [*images, *depth, *windows]
 
 
 def _known_index(request: Request, emit: Emitter, lead: Sequence[Size]) -> Tensor | None:
