@@ -390,11 +390,13 @@ class Windows:
     """The padded data of a patch operator.
 
     Attributes:
+        op: the operator.
         x: [N, spatial.., C] or [N, C, spatial..], padded.
         counts: windows along each spatial axis.
         layout: which of the two layouts.
     """
 
+    op: ExtractPatches
     x: Tensor
     counts: tuple[Size, ...]
     layout: Layout
@@ -405,7 +407,7 @@ class Windows:
         op, x = patches(request), request.data(emit)
         counts, pads = windows_and_pads(emit, op, x)
         x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
-        return cls(x, tuple(counts), op.layout)
+        return cls(op, x, tuple(counts), op.layout)
 
     def size(self, number: int) -> Size:
         """Return the size of spatial axis number `number`."""
@@ -416,14 +418,19 @@ class Windows:
         """Number of channels."""
         return self.x.dims[-1 if self.layout == "channels_last" else 1]
 
+    def part(self, number: int, place: int) -> AxisPart:
+        """Return one place of all windows along spatial axis number `number`."""
+        start = place * self.op.rates[number]
+        left = self.op.extent(number) - 1 - start
+        return AxisPart(start, self.counts[number], left, self.op.strides[number])
+
     def row_terms(
-        self, emit: Emitter, op: ExtractPatches, stride: Size, axes: int
+        self, emit: Emitter, stride: Size, axes: int
     ) -> tuple[list[Term], list[Term], Size]:
         """Describe the rows of the first spatial axes.
 
         Args:
             emit: collects the nodes.
-            op: the operator.
             stride: rows from one entry of the innermost of these axes to the next.
             axes: number of these axes.
 
@@ -434,14 +441,8 @@ class Windows:
         outside: list[Term] = []
         inside: list[Term] = []
         for number in reversed(range(axes)):
-            outside.insert(0, Term(self.counts[number], stride, op.strides[number]))
-            if op.kernel[number] > 1:
-                inside.insert(0, Term(op.kernel[number], stride, op.rates[number]))
+            outside.insert(0, Term(self.counts[number], stride, self.op.strides[number]))
+            if self.op.kernel[number] > 1:
+                inside.insert(0, Term(self.op.kernel[number], stride, self.op.rates[number]))
             stride = emit.mul(stride, self.size(number))
         return outside, inside, stride
-
-
-def part_of_windows(op: ExtractPatches, number: int, place: int, count: Size) -> AxisPart:
-    """Return a place of the windows, of which there are `count`, along padded spatial axis `number`."""
-    start = place * op.rates[number]
-    return AxisPart(start, count, op.extent(number) - 1 - start, op.strides[number])

@@ -39,7 +39,7 @@ from onnx_spatial.lowering.emitter import (
 )
 from onnx_spatial.lowering.nodes import SINCE, NewerOpsetError
 from onnx_spatial.lowering.permutation import Rearrangement, transposed
-from onnx_spatial.lowering.request import Request, Windows, computes_padding, patches, zero_if_legal
+from onnx_spatial.lowering.request import Request, Windows, computes_padding, zero_if_legal
 from onnx_spatial.operators import ExtractPatches, ReorgYolo
 
 #: The most elements of a result that are gathered one by one: each has an entry in a table.
@@ -116,10 +116,11 @@ def element_gather(request: Request, emit: Emitter) -> ir.Value:
 
 def _of_padded_windows(request: Request, emit: Emitter, single: bool) -> ir.Value:
     """Emit patches of images of unknown size."""
-    op, w = patches(request), Windows.of(request, emit)
-    batch, runs, last = w.x.dims[0], _takes_runs(request), op.layout == "channels_last"
+    w = Windows.of(request, emit)
+    op, batch, runs = w.op, w.x.dims[0], _takes_runs(request)
+    last = op.layout == "channels_last"
     inner: Size = w.channels if last and not runs else 1
-    outside, inside, image = w.row_terms(emit, op, inner, len(op.kernel))
+    outside, inside, image = w.row_terms(emit, inner, len(op.kernel))
     channel = [] if runs else [Term(w.channels, 1 if last else image)]
     if not runs and not last:
         image = emit.mul(image, w.channels)

@@ -50,7 +50,6 @@ from onnx_spatial.lowering.request import (
     Windows,
     axes_of,
     computes_padding,
-    part_of_windows,
     patches,
     windows_and_pads,
 )
@@ -73,14 +72,14 @@ def planes(request: Request, emit: Emitter) -> ir.Value:
     if op.kernel[-1] > MAX_SLICES:
         raise ConversionError(f"the window has more than {MAX_SLICES} places along the last axis")
     w, spare = _pad_planes(op, request, emit)
-    taps = _emit_taps(op, request, emit, w, spare)
+    taps = _emit_taps(request, emit, w, spare)
     depth = emit.product([*op.kernel, w.channels])
     batch = w.x.dims[0]
     last = _layout_behind(request) == "channels_last"
-    rows = _rows_of_taps(op, emit, w, taps, images_inside=last)
+    rows = _rows_of_taps(emit, w, taps, images_inside=last)
     if not last:
         return emit.reshape(rows, [batch, depth, *w.counts]).value
-    if _leading_axes(op, w):
+    if _leading_axes(w):
         images = emit.reshape(rows, [batch, depth, emit.product(w.counts)])
         turned = emit.transpose(images, [0, 2, 1])
     else:
@@ -130,7 +129,7 @@ def _pad_planes(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Wi
     pads = [pads[axis] for axis in back]
     x = pad(emit, x, pads, request.element_types, signed=op.signed_pads)
     x = emit.permute(x, [perm[axis] for axis in axes_of(op, "channels_first")])
-    return Windows(x, tuple(counts), "channels_first"), spare
+    return Windows(op, x, tuple(counts), "channels_first"), spare
 
 
 def _splits_phases(op: ExtractPatches) -> bool:
@@ -138,25 +137,23 @@ def _splits_phases(op: ExtractPatches) -> bool:
     return op.kernel[-1] > 1 and 1 < op.strides[-1] <= MAX_SLICES
 
 
-def _leading_axes(op: ExtractPatches, w: Windows) -> list[Size]:
+def _leading_axes(w: Windows) -> list[Size]:
     """Return the axes in front of the rows: an unknown batch, so that no index holds it."""
     batch = w.x.dims[0]
-    return [] if isinstance(batch, int) or computes_padding(op) else [batch]
+    return [] if isinstance(batch, int) or computes_padding(w.op) else [batch]
 
 
-def _emit_taps(
-    op: ExtractPatches, request: Request, emit: Emitter, w: Windows, spare: int
-) -> Tensor:
+def _emit_taps(request: Request, emit: Emitter, w: Windows, spare: int) -> Tensor:
     """Return [.., positions in the window along the last axis * rows, windows along that axis]."""
-    last = len(op.kernel) - 1
+    op, last = w.op, len(w.op.kernel) - 1
     kernel, stride, rate = op.kernel[last], op.strides[last], op.rates[last]
     size, count = w.size(last), w.counts[last]
-    lead = _leading_axes(op, w)
+    lead = _leading_axes(w)
     lines = [*lead, emit.product(w.x.dims[len(lead) : -1])]
     axis = len(lines)
     if not _splits_phases(op):
         x = emit.reshape(w.x, [*lines, size])
-        parts = [emit.slice(x, {axis: part_of_windows(op, last, i, count)}) for i in range(kernel)]
+        parts = [emit.slice(x, {axis: w.part(last, i)}) for i in range(kernel)]
         return emit.concat(parts, axis - 1)
     # [rows * cells, phases]: tap i is cells of phase i * rate % stride
     if isinstance(size, int) and isinstance(count, int):
@@ -206,34 +203,27 @@ def _of_phases(
     return emit.reshape(emit.concat(parts, 0), [emit.mul(rows, len(parts)), taps[0][1].count])
 
 
-def _rows_of_taps(
-    op: ExtractPatches,
-    emit: Emitter,
-    w: Windows,
-    taps: Tensor,
-    *,
-    images_inside: bool,
-) -> Tensor:
+def _rows_of_taps(emit: Emitter, w: Windows, taps: Tensor, *, images_inside: bool) -> Tensor:
     """Return the rows of the taps: places, images, windows; or images, places, windows."""
-    batch, channels = w.x.dims[0], w.channels
-    outside, inside, stride = w.row_terms(emit, op, 1, len(op.kernel) - 1)
+    op, batch, channels = w.op, w.x.dims[0], w.channels
+    outside, inside, stride = w.row_terms(emit, 1, len(op.kernel) - 1)
     channel = Term(channels, stride)
     stride = emit.mul(stride, channels)
     images: list[Term] = []
-    if not _leading_axes(op, w):
+    if not _leading_axes(w):
         images = [Term(batch, stride)]
         stride = emit.mul(stride, batch)
     inside.append(Term(op.kernel[-1], stride))
     parts = [*inside, channel] if op.major == "place" else [channel, *inside]
     terms = [*parts, *images, *outside] if images_inside else [*images, *parts, *outside]
     axis = taps.rank - 2
-    if _in_order(terms, taps.dims[axis]):
+    if _is_identity(terms, taps.dims[axis]):
         return taps
     return emit.gather(taps, index(emit, terms), axis)
 
 
-def _in_order(order: Sequence[Term], rows: Size) -> bool:
-    """Tell whether the index is 0, 1, 2, ... up to the last row, which changes nothing."""
+def _is_identity(order: Sequence[Term], rows: Size) -> bool:
+    """Tell whether an index is 0, 1, 2, ... up to the last row, which changes nothing."""
     stride = 1
     for term in reversed(order):
         count = term.count
@@ -354,15 +344,12 @@ def _known(r: Rearrangement, factor: int) -> int:
 
 
 def _slice_patches(request: Request, emit: Emitter) -> Tensor:
-    op, windows = patches(request), Windows.of(request, emit)
+    w = Windows.of(request, emit)
     parts = []
-    for place in itertools.product(*map(range, op.kernel)):
-        window = {
-            axis: part_of_windows(op, number, place[number], windows.counts[number])
-            for number, axis in enumerate(op.spatial_axes)
-        }
-        parts.append(emit.slice(windows.x, window))
-    return emit.concat(parts, op.channel_axis)
+    for places in itertools.product(*map(range, w.op.kernel)):
+        axes = zip(w.op.spatial_axes, enumerate(places), strict=True)
+        parts.append(emit.slice(w.x, {axis: w.part(*at) for axis, at in axes}))
+    return emit.concat(parts, w.op.channel_axis)
 
 
 # 3. SpaceToDepth
