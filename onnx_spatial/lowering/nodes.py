@@ -31,9 +31,10 @@ SINCE = {
     **dict.fromkeys(("GatherElements", "GatherND", "negative indices of Gather"), 11),
     **dict.fromkeys(("Range", "inputs of Pad"), 11),
     "Max of integers": 12,
-    "parts of Split": 13,
+    **dict.fromkeys(("bfloat16 in Gather", "parts of Split"), 13),
     "allowzero": 14,
-    "part of Shape": 15,
+    **dict.fromkeys(("CastLike", "part of Shape"), 15),
+    "BitCast": 26,
 }
 
 

@@ -42,6 +42,7 @@ from onnx_spatial.analysis import OperatorInfo, dtype_name
 from onnx_spatial.errors import Code, ConversionError
 from onnx_spatial.lowering import Emitter, Lowered, Request
 from onnx_spatial.lowering.emitter import numpy_dtype
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph import marks
 from onnx_spatial.operators.spellings import BlockCall, Vector
@@ -60,8 +61,6 @@ _BY_POSITION = _HALVES | {TensorProto.STRING}
 
 #: Opsets: Reshape has taken its shape as an input since 5, Cast its type as a number since 6.
 _MIN_OPSET = 6
-#: Range came with 11, Gather and Concat have taken bfloat16 since 13, Reshape has kept zeros since 14.
-_RANGE, _BFLOAT16, _ALLOW_ZERO, _CAST_LIKE, _BITCAST = 11, 13, 14, 15, 26
 
 #: Emits the output, made of the operator's result.
 _Back = Callable[[ir.Value], ir.Value]
@@ -120,9 +119,9 @@ def _carry_data(request: Request, emit: Emitter, by_position: bool) -> tuple[str
     types, x = request.element_types, request.inputs[0]
     assert x is not None
     pads = request.call.may_pad
-    if not types and not pads and request.opset >= _RANGE:
+    if not types and not pads and request.opset >= SINCE["Range"]:
         return _emit_positions(request, emit, None)  # behind a foreign operator: strings, perhaps
-    by_position = by_position and len(types) == 1 and request.opset >= _RANGE
+    by_position = by_position and len(types) == 1 and request.opset >= SINCE["Range"]
     if types <= set(PREPARED_TYPES) and not by_position:
         return "direct", x, lambda moved: moved
     names = ", ".join(sorted(dtype_name(t) for t in types))
@@ -130,10 +129,10 @@ def _carry_data(request: Request, emit: Emitter, by_position: bool) -> tuple[str
         raise ConversionError(
             f"Python operators do not support element type {names}", code=Code.ELEMENT_TYPE
         )
-    if len(types) == 1 and types <= _HALVES and request.opset >= _BITCAST:
+    if len(types) == 1 and types <= _HALVES and request.opset >= SINCE["BitCast"]:
         bits = emit.op("BitCast", x, to=int(TensorProto.UINT16))
         return "bits", bits, lambda moved: emit.op("BitCast", moved, to=min(types))
-    needed = _BFLOAT16 if TensorProto.BFLOAT16 in types else _RANGE
+    needed = SINCE["bfloat16 in Gather"] if TensorProto.BFLOAT16 in types else SINCE["Range"]
     if request.opset < needed:
         raise ConversionError(
             f"the model's opset is {request.opset}; Python operators on {names} need {needed} or "
@@ -174,7 +173,7 @@ def _emit_positions(
         return emit.op("Gather", flat, moved, axis=0)
 
     sizes = emit.op("Shape", x)
-    if emit.opset >= _ALLOW_ZERO:
+    if emit.opset >= SINCE["allowzero"]:
         positions = emit.op("Reshape", count_positions(sizes), sizes, allowzero=1)
     elif shape is not None and all(isinstance(d, int) and d > 0 for d in shape):
         positions = emit.op("Reshape", count_positions(sizes), sizes)
@@ -190,11 +189,11 @@ def _emit_cast(request: Request, emit: Emitter, value: ir.Value) -> ir.Value:
     """Emit a Cast to the element type, which onnxruntime cannot infer for the output of a function."""
     if len(request.element_types) == 1:
         return emit.op("Cast", value, to=next(iter(request.element_types)))
-    if request.opset >= _CAST_LIKE:
+    if request.opset >= SINCE["CastLike"]:
         return emit.op("CastLike", value, request.inputs[0])
     raise ConversionError(
         "its element type is unknown or differs between calls; Python operators in functions then "
-        f"need opset {_CAST_LIKE} or newer (or inline the function first with "
+        f"need opset {SINCE['CastLike']} or newer (or inline the function first with "
         "onnx.inliner.inline_local_functions)",
         code=Code.OPSET_TOO_OLD,
     )
@@ -218,42 +217,34 @@ def _emit_tables(
     vectors = (call.block, call.begins, call.ends)
     # Run-time values in OpenVINO's spelling have an entry for the batch axis, which is checked too.
     whole = any(v.values is None and v.start == v.step for v in vectors)
-    names = ("block_shape", *[BLOCKS[call.kind.name][1]] * 2)
-    neutral = (1, 0, 0)
-    columns = [
-        _emit_column(v, name, n, request, emit, whole=whole)
-        for v, name, n in zip(vectors, names, neutral, strict=True)
-    ]
-    block, begins, ends = columns
+
+    def column_of(vector: Vector, neutral: int) -> list[int] | ir.Value:
+        """Return the entries if they are known, or else the int64 value that holds them among others."""
+        if vector.values is not None:
+            return [neutral, *vector.values] if whole else list(vector.values)
+        assert vector.input is not None
+        value = request.inputs[vector.input]
+        assert value is not None
+        if request.parameter_types[vector.input] != TensorProto.INT64:
+            value = emit.op("Cast", value, to=int(TensorProto.INT64))
+        return value
+
+    block, begins, ends = map(column_of, vectors, (1, 0, 0))
+    block_shape = emit.ints(block, "block_shape") if isinstance(block, list) else block
+    name = BLOCKS[call.kind.name][1]
     table: ir.Value
     if isinstance(begins, list) and isinstance(ends, list):
-        pairs = [amount for pair in zip(begins, ends, strict=True) for amount in pair]
-        table = _emit_constant(emit, pairs, names[1], [len(begins), 2])
+        pairs = np.array([begins, ends], np.int64).T
+        table = emit.constant(np.ascontiguousarray(pairs), name)
     elif isinstance(begins, ir.Value) and call.begins.step == 2:  # it was a table before
         table = begins
     else:
         rows = emit.ints([-1, 1], "column")
         parts = [
-            emit.op("Reshape", emit.ints(c, names[1]) if isinstance(c, list) else c, rows)
-            for c in (begins, ends)
+            emit.op(
+                "Reshape", emit.ints(column, name) if isinstance(column, list) else column, rows
+            )
+            for column in (begins, ends)
         ]
         table = emit.op("Concat", *parts, axis=1)
-    return (emit.ints(block, "block_shape") if isinstance(block, list) else block), table, whole
-
-
-def _emit_column(
-    vector: Vector, name: str, neutral: int, request: Request, emit: Emitter, *, whole: bool
-) -> list[int] | ir.Value:
-    """Return the entries if they are known, or else the int64 value that holds them among others."""
-    if vector.values is not None:
-        return [neutral, *vector.values] if whole else list(vector.values)
-    assert vector.input is not None
-    value = request.inputs[vector.input]
-    assert value is not None
-    if request.parameter_types[vector.input] != TensorProto.INT64:
-        value = emit.op("Cast", value, to=int(TensorProto.INT64))
-    return value
-
-
-def _emit_constant(emit: Emitter, values: list[int], hint: str, shape: list[int]) -> ir.Value:
-    return emit.constant(np.array(values, np.int64).reshape(shape), hint)
+    return block_shape, table, whole
