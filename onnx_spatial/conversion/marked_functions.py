@@ -62,14 +62,12 @@ class WithoutForm:
     Attributes:
         index: the model; the given one if it has no such functions.
         functions: the function of each node that called one, by its position in `traversal.nodes`.
-        removed: names of the functions, as domain:name.
         domains: domains of these nodes, which hold spatial operators.
         repaired: graphs and outputs of operators in the place of nodes that no runtime loads.
     """
 
     index: Index
     functions: Mapping[int, onnx.FunctionProto] = field(default_factory=dict)
-    removed: tuple[str, ...] = ()
     domains: frozenset[str] = frozenset()
     repaired: frozenset[tuple[str, str]] = frozenset()
 
@@ -123,6 +121,5 @@ def remove_functions(index: Index) -> WithoutForm:
     patch_proto.adjust_imports(
         copy, changed + [(traversal.Place(), domain) for domain, _ in marked], None
     )
-    removed = tuple(f"{domain}:{name}" for domain, name in marked)
     domains = frozenset(s.domain for _, s in marked.values())
-    return WithoutForm(Index(copy), called, removed, domains)
+    return WithoutForm(Index(copy), called, domains)

@@ -154,7 +154,7 @@ def _with_functions(
     result = add_functions(before.model, infos, options, opset=opset)
     if result.model is not None:
         finish(result, original, opset, _replaced_in(result, infos))
-        if before.removed and result.model == original.model:
+        if before.index is not original and result.model == original.model:
             return EditResult(operator_at=result.operator_at)
     return result
 
