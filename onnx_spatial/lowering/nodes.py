@@ -94,11 +94,11 @@ class NodeList:
         attributes: Mapping[str, Attribute],
     ) -> tuple[ir.Value, ...]:
         """Add a node with this number of outputs and return them; an equal node is reused."""
-        described = ((name, _hashable_value(value)) for name, value in attributes.items())
-        key = (op_type, outputs, *map(id, inputs), *described)
+        hashable = ((name, _hashable_value(value)) for name, value in attributes.items())
+        key = (op_type, outputs, *map(id, inputs), *hashable)
         if key not in self._outputs_of:
-            own = [_make_attribute(name, value) for name, value in attributes.items()]
-            node = ir.Node("", op_type, inputs, own, num_outputs=outputs)
+            node_attributes = [_make_attribute(name, value) for name, value in attributes.items()]
+            node = ir.Node("", op_type, inputs, node_attributes, num_outputs=outputs)
             self.nodes.append(node)
             self._works_of[node] = self.in_each_case(work or cost_model.small)
             if all(v is None or self.is_constant(v) for v in inputs):
@@ -109,11 +109,13 @@ class NodeList:
     @contextmanager
     def inserted(self, place: int) -> Iterator[None]:
         """Add nodes at a place between those that are there, none of which is reused."""
-        behind, self.nodes = self.nodes[place:], self.nodes[:place]
-        known, self._outputs_of = self._outputs_of, {}
+        nodes_behind = self.nodes[place:]
+        outputs_of = self._outputs_of
+        self.nodes = self.nodes[:place]
+        self._outputs_of = {}
         yield
-        self.nodes += behind
-        self._outputs_of = known
+        self.nodes += nodes_behind
+        self._outputs_of = outputs_of
 
     def note_constant(self, value: ir.Value) -> None:
         """Note that a value is known before the model runs: what it alone leads to takes no time."""
@@ -125,15 +127,18 @@ class NodeList:
 
     def works(self, case: int = 0) -> list[Work]:
         """Return the work of the nodes that each run executes, in a case of estimated sizes."""
-        run = (node for node in self.nodes if node.outputs[0] not in self._folded)
-        cases = (self._works_of[node] for node in run)
-        return [works[min(case, len(works) - 1)] for works in cases]
+        executed = (node for node in self.nodes if node.outputs[0] not in self._folded)
+        works_of_cases = (self._works_of[node] for node in executed)
+        return [works[min(case, len(works) - 1)] for works in works_of_cases]
 
     @property
     def cost(self) -> float:
         """Estimated time of one run, in microseconds."""
-        cases = (w * cost_model.total_time(self.works(case)) for case, w in enumerate(self.weights))
-        return sum(cases) / 1000
+        nanoseconds = (
+            weight * cost_model.total_time(self.works(case))
+            for case, weight in enumerate(self.weights)
+        )
+        return sum(nanoseconds) / 1000
 
     def in_each_case(self, compute: Callable[[], T], cases: int = 0) -> list[T]:
         """Compute something for each case of estimated sizes."""

@@ -239,24 +239,23 @@ def _reorg_index(op: ReorgYolo, emit: Emitter, dims: Sequence[Size]) -> Tensor:
     """Emit the index of ReorgYolo; see the module."""
     s, (batch, channels, height, width) = op.stride, dims
     if isinstance(channels, int):
-        count = channels // (s * s)
-        offsets, of_offset = np.divmod(np.arange(channels), count)
-        images: Size = count
+        image_count = channels // (s * s)
+        images: Size = image_count
+        offsets, image_numbers = np.divmod(np.arange(channels), image_count)
         rows, columns = (emit.constant(part, "offset") for part in np.divmod(offsets, s))
-        image = emit.constant(of_offset, "image")
+        image = emit.constant(image_numbers, "image")
     else:
         # Too few channels fail here: they would give a divisor of 0.
         zero = zero_if_legal(emit, [emit.sub(channels, s * s)])
         checked = emit.add(channels, *emit.elements(zero, [0], 1))
-        images, place = emit.div(checked, s * s), emit.range(checked)
-        offset, image = _emit_division(emit, place, images)
+        images = emit.div(checked, s * s)
+        offset, image = _emit_division(emit, emit.range(checked), images)
         rows, columns = _emit_division(emit, offset, s)
     line = emit.mul(width, s)
     plane = emit.product([line, height, s])
-    channel, row = (
-        emit.op("Mul", place, emit.size(stride)) for place, stride in ((image, plane), (rows, line))
-    )
-    channel = emit.op("Add", emit.op("Add", channel, row), columns)
+    image_rows = emit.op("Mul", image, emit.size(plane))
+    line_rows = emit.op("Mul", rows, emit.size(line))
+    channel = emit.op("Add", emit.op("Add", image_rows, line_rows), columns)
     terms = [
         Term(batch, emit.mul(plane, images)),
         Term(emit.tensor(channel, [channels]), 1),

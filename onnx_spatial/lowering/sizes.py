@@ -260,6 +260,7 @@ class SizeArithmetic(NodeList):
 
 
 def _fold_size(size: Size) -> Size:
+    """Return a size that is known as an integer."""
     constant = size if isinstance(size, int) else size.constant
     return size if constant is None else constant
 
@@ -318,16 +319,16 @@ def write_sizes(emit: NodeList, wanted: Sequence[Wanted]) -> list[ir.Value]:
 
 def sources_of(sizes: Iterable[Polynomial]) -> list[ir.Value]:
     """Return the values that sizes are computed from."""
-    found: dict[ir.Value, None] = {}
+    sources: dict[ir.Value, None] = {}
     todo, seen = list(_atoms(sizes)), set[Atom]()
     while todo:
         atom = todo.pop()
         if atom not in seen:
             seen.add(atom)
             if isinstance(atom.key, Read):
-                found[atom.key.source] = None
+                sources[atom.key.source] = None
             todo += _atoms(_operands(atom))
-    return list(found)
+    return list(sources)
 
 
 #: A node of a draft by its number, a constant, or a value.
@@ -382,9 +383,9 @@ class _Draft:
             self.emit_part(emit, split)
             return self._outputs_of[split][output]
         if part not in self._outputs_of:
-            values = [self.emit_part(emit, each) for each in inputs]
-            outputs = len(inputs[1]) if op_type == "Split" and isinstance(inputs[1], tuple) else 1
-            self._outputs_of[part] = emit.add_node(op_type, values, outputs, None, dict(attributes))
+            values = [self.emit_part(emit, source) for source in inputs]
+            count = len(inputs[1]) if op_type == "Split" and isinstance(inputs[1], tuple) else 1
+            self._outputs_of[part] = emit.add_node(op_type, values, count, None, dict(attributes))
         return self._outputs_of[part][0]
 
     def concat(self, parts: Iterable[_Part]) -> _Part:
@@ -486,6 +487,7 @@ class _Draft:
         return min(multiplied, reduced, key=self.count_nodes)
 
     def _draft_column(self, atoms: Sequence[Atom]) -> _Part:
+        """Draft atoms of one form, one for each lane."""
         if isinstance(atoms[0].key, Read):
             return self.draft_read(atoms)
         operands = [self._draft_lanes(lanes) for lanes in zip(*map(_operands, atoms), strict=True)]
@@ -507,94 +509,106 @@ class _Draft:
         return self._rows[key]
 
     def _draft_reads(self, atoms: Iterable[Atom]) -> _Row:
-        """Draft what is read, and what is read at once with it."""
-        parts, held = [], list[Atom]()
-        by_source: dict[tuple[ir.Value, int | None], list[int]] = {}
+        """Draft a row of what is read, and of what is read at once with it."""
+        places_of: dict[tuple[ir.Value, int | None], list[int]] = {}
         for atom in sorted(atoms, key=_AGE):
             assert isinstance(atom.key, Read)
-            by_source.setdefault((atom.key.source, atom.key.count), []).append(atom.key.place)
-        for (source, count), places in by_source.items():
-            read = sorted(places)
+            places_of.setdefault((atom.key.source, atom.key.count), []).append(atom.key.place)
+        parts: list[_Part] = []
+        row_atoms: list[Atom] = []
+        for (source, count), wanted_places in places_of.items():
+            places = sorted(wanted_places)
             if count:
-                read = list(range(count))
+                places = list(range(count))
             elif count is None and self.opset >= SINCE["part of Shape"]:
-                read = list(range(read[0], read[-1] + 1))
-            some = [
-                atom for p in read for atom in _atoms([Polynomial.atom(Read(source, p, count))])
-            ]
-            parts.append(self.draft_read(some))
-            held += some
-        return _Row(self.concat(parts), tuple(held))
+                places = list(range(places[0], places[-1] + 1))
+            read_atoms = list(_atoms(Polynomial.atom(Read(source, p, count)) for p in places))
+            parts.append(self.draft_read(read_atoms))
+            row_atoms += read_atoms
+        return _Row(self.concat(parts), tuple(row_atoms))
 
     def _draft_computed(self, wanted: dict[Atom, None], top: int) -> _Row:
-        """Draft a row of which some atoms are computed from an earlier row."""
-        made = [atom for atom in wanted if _atom_level(atom) == top]
-        row = self.row(
-            [a for a in wanted if a not in made]
-            + [*_atoms(p for atom in made for p in _operands(atom))]
-        )
-        made_at: dict[Atom, list[Atom]] = {}
-        for atom in made:
-            inner = _atoms(_operands(atom))
-            made_at.setdefault(next(a for a in row.atoms if a in inner), []).append(atom)
-        held: list[Atom] = []
+        """Draft a row with the atoms of level `top`, which are computed from a row of lower levels.
+
+        Each stands in the place of the first atom that it is computed from. Atoms that stay are kept by
+        operands that change nothing: they are divided by 1.
+        """
+        computed_atoms = [atom for atom in wanted if _atom_level(atom) == top]
+        staying = [atom for atom in wanted if atom not in computed_atoms]
+        row = self.row([*staying, *_atoms(p for atom in computed_atoms for p in _operands(atom))])
+        computed_at: dict[Atom, list[Atom]] = {}
+        for atom in computed_atoms:
+            sources = _atoms(_operands(atom))
+            first_source = next(a for a in row.atoms if a in sources)
+            computed_at.setdefault(first_source, []).append(atom)
+        row_atoms: list[Atom] = []
         for atom in row.atoms:
-            new = made_at.get(atom, [])
-            held += [atom, *new] if atom in wanted or not new else new
-        operands = [_operands(a) if a in made else (Polynomial({(a,): 1}),) for a in held]
-        part = self.linear(row, [each[0] for each in operands])
+            computed_here = computed_at.get(atom, [])
+            if atom in wanted or not computed_here:
+                row_atoms.append(atom)
+            row_atoms += computed_here
+        operands_of = [
+            _operands(atom) if atom in computed_atoms else (Polynomial({(atom,): 1}),)
+            for atom in row_atoms
+        ]
+        part = self.linear(row, [operands[0] for operands in operands_of])
         for operator, neutral in _NEUTRAL.items():
-            others = [
-                each[1]
-                if len(each) > 1 and atom.operation.operator == operator
+            second_operands = [
+                operands[1]
+                if len(operands) > 1 and atom.operation.operator == operator
                 else Polynomial.of(neutral)
-                for atom, each in zip(held, operands, strict=True)
+                for atom, operands in zip(row_atoms, operands_of, strict=True)
             ]
-            if any(other.constant != neutral for other in others):
-                part = self.draft_operation(operator, part, self.linear(row, others))
-        return _Row(part, tuple(held))
+            if any(operand.constant != neutral for operand in second_operands):
+                part = self.draft_operation(operator, part, self.linear(row, second_operands))
+        return _Row(part, tuple(row_atoms))
 
     def linear(self, row: _Row, sizes: Sequence[Polynomial]) -> _Part:
-        """Draft polynomials of the atoms of a row."""
-        terms = [_ordered_terms(p) for p in sizes]
+        """Draft polynomials of the atoms of a row: the first terms of all at once, then the second."""
+        terms_of = [_ordered_terms(p) for p in sizes]
         numbers = [p.terms.get((), 0) for p in sizes]
-        if not any(terms):
+        if not any(terms_of):
             return tuple(numbers)
         total: _Part | None = None
-        for i in range(max(map(len, terms))):
-            parts = [
-                t[i] if i < len(t) else ((), 0 if i or t else n)
-                for t, n in zip(terms, numbers, strict=True)
+        for i in range(max(map(len, terms_of))):
+            # A size without terms is its number; one with fewer terms than others adds 0 times 1.
+            column = [
+                terms[i] if i < len(terms) else ((), 0 if i or terms else number)
+                for terms, number in zip(terms_of, numbers, strict=True)
             ]
-            value = self._draft_gathered(row, [product for product, _ in parts])
-            factors = tuple(factor for _, factor in parts)
+            value = self._draft_gathered(row, [product for product, _ in column])
+            factors = tuple(factor for _, factor in column)
             if any(factor != 1 for factor in factors):
                 value = self.op("Mul", value, factors)
             total = value if total is None else self.op("Add", total, value)
         assert total is not None
-        plus = tuple(n if t else 0 for t, n in zip(terms, numbers, strict=True))
-        return self.op("Add", total, plus) if any(plus) else total
+        summands = tuple(n if terms else 0 for terms, n in zip(terms_of, numbers, strict=True))
+        return self.op("Add", total, summands) if any(summands) else total
 
     def _draft_gathered(self, row: _Row, products: Sequence[tuple[Atom, ...]]) -> _Part:
         """Draft products of the atoms of a row, a factor of each at once."""
         degree = max(map(len, products))
-        part, place = row.part, {atom: i for i, atom in enumerate(row.atoms)}
-        count, one = len(place), len(place)
+        part, count = row.part, len(row.atoms)
+        place_of = {atom: place for place, atom in enumerate(row.atoms)}
+        place_of_one = count  # behind the atoms, where a product has fewer factors than others
         if any(len(product) < degree for product in products):
             part, count = self.concat([part, (1,)]), count + 1
         factors = []
         for i in range(degree):
-            places = tuple(place[p[i]] if i < len(p) else one for p in products)
-            whole = places == (*range(count),)
-            factors.append(part if whole else self.op("Gather", part, places, axis=0))
+            places = tuple(
+                place_of[product[i]] if i < len(product) else place_of_one for product in products
+            )
+            is_whole = places == (*range(count),)
+            factors.append(part if is_whole else self.op("Gather", part, places, axis=0))
         return reduce(lambda a, b: self.op("Mul", a, b), factors)
 
     def between_numbers(self, row: _Row, sizes: Sequence[Polynomial]) -> _Part:
         """Draft a vector as polynomials of a row, with the numbers at its ends."""
         unknown = [place for place, size in enumerate(sizes) if size.constant is None]
         first, behind = unknown[0], unknown[-1] + 1
-        ends = (tuple(p.constant or 0 for p in end) for end in (sizes[:first], sizes[behind:]))
-        before, after = ends
+        before, after = (
+            tuple(p.constant or 0 for p in end) for end in (sizes[:first], sizes[behind:])
+        )
         return self.concat([before, self.linear(row, sizes[first:behind]), after])
 
     def draft_joined(self, vectors: Sequence[Sequence[Polynomial]]) -> list[_Part]:
@@ -608,33 +622,35 @@ class _Draft:
 
 
 def _cheapest_ways(draft: _Draft, wanted: Sequence[Wanted]) -> list[_Part]:
-    """Draft sizes in the ways that take the fewest nodes together.
+    """Draft sizes in the ways that take the fewest nodes together; return the part of each vector.
 
-    None joins the vectors that take it. The search starts with the cheapest way of each by itself, with
-    all sizes apart, and with all joined.
+    A way of a vector is its part, or None: those with None are joined. The search starts with the
+    cheapest way of each by itself, with all sizes apart, and with all joined.
     """
     vectors = [each.sizes for each in wanted]
-    row = draft.row(_atoms(size for vector in vectors for size in vector))
+    row_of_all = draft.row(_atoms(size for vector in vectors for size in vector))
     ways: list[list[_Part | None]] = []
     for vector in vectors:
-        rows = dict.fromkeys((draft.row(_atoms(vector)), row))
         alone = [draft.draft_apart(vector), draft.in_lanes(vector)]
-        alone += [draft.between_numbers(each, vector) for each in rows]
+        rows = dict.fromkeys((draft.row(_atoms(vector)), row_of_all))
+        alone += [draft.between_numbers(row, vector) for row in rows]
         alone = list(dict.fromkeys(alone))
         can_join = len(vectors) > 1 and draft.opset >= SINCE["parts of Split"]
         ways.append([*sorted(alone, key=draft.count_nodes), *([None] if can_join else [])])
 
     @cache
     def joined(places: tuple[int, ...]) -> list[_Part]:
+        """Draft these vectors as one."""
         return draft.draft_joined([vectors[place] for place in places]) if places else []
 
     def parts_of(choice: tuple[int, ...]) -> list[_Part]:
-        parts = [options[way] for options, way in zip(ways, choice, strict=True)]
-        together = iter(joined(tuple(i for i, part in enumerate(parts) if part is None)))
-        chosen = (next(together) if part is None else part for part in parts)
+        """Return the parts of all vectors, for the number of a way for each."""
+        chosen = [options[way] for options, way in zip(ways, choice, strict=True)]
+        of_joined = iter(joined(tuple(i for i, part in enumerate(chosen) if part is None)))
+        parts = (next(of_joined) if part is None else part for part in chosen)
         return [
             draft.scalar(part) if each.scalar else part
-            for part, each in zip(chosen, wanted, strict=True)
+            for part, each in zip(parts, wanted, strict=True)
         ]
 
     @cache
@@ -662,10 +678,12 @@ def _ordered_terms(p: Polynomial) -> list[tuple[tuple[Atom, ...], int]]:
 
 
 def _atoms(sizes: Iterable[Polynomial]) -> dict[Atom, None]:
+    """Return the atoms of sizes in order, each once, but not those inside of them."""
     return {atom: None for p in sizes for product in p.terms for atom in product}
 
 
 def _operands(atom: Atom) -> tuple[Polynomial, ...]:
+    """Return what an atom is computed from, in a fixed order; () if it is read."""
     operands = atom.operation.operands
     return operands if isinstance(operands, tuple) else tuple(sorted(operands, key=repr))
 

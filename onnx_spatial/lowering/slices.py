@@ -150,7 +150,7 @@ def _emit_taps(request: Request, emit: Emitter, w: Windows, spare: int) -> Tenso
     size, count = w.size(last), w.counts[last]
     lead = _leading_axes(w)
     lines = [*lead, emit.product(w.x.dims[len(lead) : -1])]
-    axis = len(lines)
+    axis = len(lines)  # of the cells, or elements, of a line
     if not _splits_phases(op):
         x = emit.reshape(w.x, [*lines, size])
         parts = [emit.slice(x, {axis: w.part(last, i)}) for i in range(kernel)]
@@ -159,29 +159,40 @@ def _emit_taps(request: Request, emit: Emitter, w: Windows, spare: int) -> Tenso
     if isinstance(size, int) and isinstance(count, int):
         cells: Size = max(-(-((count - 1) * stride + (kernel - 1) * rate + 1) // stride), 0)
         length = emit.mul(cells, stride)
-        more = emit.sub(length, size)
+        lacking = emit.sub(length, size)
         x = emit.reshape(w.x, [*lines, size])
-        if isinstance(more, int) and more < 0:
+        if isinstance(lacking, int) and lacking < 0:
             x = emit.slice(x, {axis: AxisPart(0, length)})
         else:
-            x = pad(emit, x, [*[(0, 0)] * axis, (0, more)], request.element_types)
-        left: int | None = None
+            x = pad(emit, x, [*[(0, 0)] * axis, (0, lacking)], request.element_types)
+        cells_behind: int | None = None  # the windows, whose ends are known
     else:
-        x, left = w.x, spare
-        cells = emit.add(count, left)
+        x = w.x
+        cells = emit.add(count, spare)
+        cells_behind = spare
     taps = []
     for i in range(kernel):
         start, phase = divmod(i * rate, stride)
-        taps.append((phase, AxisPart(start, count, None if left is None else left - start)))
+        left = None if cells_behind is None else cells_behind - start
+        taps.append((phase, AxisPart(start, count, left)))
     return _of_phases(emit, x, [*lines, cells], stride, taps)
 
 
 def _of_phases(
     emit: Emitter, x: Tensor, dims: list[Size], stride: int, taps: Sequence[tuple[int, AxisPart]]
 ) -> Tensor:
-    """Split rows of cells into the phases of each cell; return the taps, each in one phase, joined."""
+    """Split lines of cells into the phases of each cell; return the taps, joined in front of the cells.
+
+    Args:
+        emit: collects the nodes.
+        x: the elements, `stride` of which are a cell.
+        dims: lines, and the number of cells in a line.
+        stride: number of phases.
+        taps: the phase of each, and which cells of a line it takes.
+    """
     *lines, _ = dims
-    rows, axis = emit.product(lines), len(lines)
+    axis = len(lines)
+    rows = emit.product(lines)
     x = emit.reshape(x, [emit.product(dims), stride])
     parts = []
     if x.itemsize not in _FAST or rows == 1:
@@ -270,22 +281,23 @@ def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
     offsets = {axis[1]: number for number, axis in enumerate(r.inputs) if len(axis) == 2}
     if not offsets:
         raise ConversionError("no axis is split")
-    left = [tuple(f for f in axis if f not in offsets) for axis in r.inputs]
-    if left != [tuple(f for f in axis if f not in offsets) for axis in r.outputs]:
+    cells = [tuple(f for f in axis if f not in offsets) for axis in r.inputs]
+    if cells != [tuple(f for f in axis if f not in offsets) for axis in r.outputs]:
         raise ConversionError("the axes come out in another order")
     target = next(n for n, axis in enumerate(r.outputs) if set(axis) & set(offsets))
     order = [f for f in r.outputs[target] if f in offsets]
     if tuple(order) != r.outputs[target][: len(order)]:
         raise ConversionError("the offsets are not in front")
     x = r.padded(emit)
-    dims = [emit.product([r.sizes[f] for f in axis]) for axis in left]
+    counts = [r.size(emit, axis) for axis in cells]
     parts = []
-    for place in itertools.product(*(range(_known(r, f)) for f in order)):
-        steps = {offsets[f]: (start, _known(r, f)) for f, start in zip(order, place, strict=True)}
-        each = {
-            a: AxisPart(start, dims[a], 0, step) for a, (start, step) in steps.items() if step > 1
-        }
-        parts.append(emit.slice(x, each))
+    for starts in itertools.product(*(range(_block_size(r, f)) for f in order)):
+        window = {}
+        for factor, start in zip(order, starts, strict=True):
+            axis, step = offsets[factor], _block_size(r, factor)
+            if step > 1:
+                window[axis] = AxisPart(start, counts[axis], 0, step)
+        parts.append(emit.slice(x, window))
     if r.checks_division:
         # Where a block does not divide, the part of the last offsets is smaller than the first, and this
         # Reshape fails. Concat would skip an empty part and leave its share of the result undefined.
@@ -306,9 +318,9 @@ def _batch_to_space(r: Rearrangement, emit: Emitter) -> ir.Value:
         raise ConversionError("the axes come in another order")
     order = r.inputs[0][: len(offsets)]
     x = r.padded(emit)
-    count = math.prod(_known(r, f) for f in order)
+    count = math.prod(_block_size(r, f) for f in order)
     parts = emit.split(x, 0, count) if count > 1 else [x]
-    places = list(itertools.product(*(range(_known(r, f)) for f in order)))
+    places = list(itertools.product(*(range(_block_size(r, f)) for f in order)))
     by_place = dict(zip(places, parts, strict=True))
     tail: Size = 1
     for axis in reversed(r.outputs):
@@ -316,8 +328,8 @@ def _batch_to_space(r: Rearrangement, emit: Emitter) -> ir.Value:
             tail = emit.mul(tail, r.sizes[axis[0]])
             continue
         cell, offset = axis
-        if _known(r, offset) > 1:
-            rows = emit.product([r.sizes[f] for f in rest[: rest.index(cell) + 1]])
+        if _block_size(r, offset) > 1:
+            rows = r.size(emit, rest[: rest.index(cell) + 1])
             by_place = _join_parts(emit, by_place, order.index(offset), [rows, tail])
         tail = emit.product([tail, r.sizes[cell], r.sizes[offset]])
     (whole,) = by_place.values()
@@ -337,7 +349,7 @@ def _join_parts(
     return joined
 
 
-def _known(r: Rearrangement, factor: int) -> int:
+def _block_size(r: Rearrangement, factor: int) -> int:
     size = r.sizes[factor]
     assert isinstance(size, int)
     return size
@@ -384,7 +396,7 @@ def _square_block(order: Order, r: Rearrangement) -> int | None:
 
 def _emit_image(r: Rearrangement, emit: Emitter, order: Order, block: int) -> list[Size]:
     """Return [1, leading factors, height, width]."""
-    lead = emit.product([r.sizes[f] for f in order[:-4]])
+    lead = r.size(emit, order[:-4])
     rows, _, columns, _ = order[-4:]
     return [1, lead, emit.mul(r.sizes[rows], block), emit.mul(r.sizes[columns], block)]
 
