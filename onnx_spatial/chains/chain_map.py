@@ -236,6 +236,16 @@ class NodeChain:
     input_shape: tuple[Dim, ...] | None = None
     output_shape: tuple[Dim, ...] | None = None
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Graph and output, as in reports."""
+        return str(self.place), self.output
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the nodes that move data."""
+        return [traversal.label(node) for node in self.nodes]
+
     @classmethod
     def of(cls, graph: GraphScope, path: Path, **facts: Any) -> Self:
         """Return a path as a chain, with what else is known of it."""

@@ -174,15 +174,17 @@ class Movement(NodeChain):
     required: bool = False
     reason: str | None = None
 
+    op_type = Rearrange.name
+
     @property
     def functions(self) -> tuple[onnx.NodeProto, ...]:
         """The nodes of the chain that change elements."""
         return tuple(node for node in self.nodes if node.op_type not in MOVING)
 
     @property
-    def moving(self) -> tuple[onnx.NodeProto, ...]:
-        """The nodes of the chain that move elements."""
-        return tuple(node for node in self.nodes if node.op_type in MOVING)
+    def labels(self) -> list[str]:
+        """Labels of the nodes that move elements."""
+        return [traversal.label(node) for node in self.nodes if node.op_type in MOVING]
 
     @property
     def vanishes(self) -> bool:

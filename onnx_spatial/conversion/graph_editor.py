@@ -77,7 +77,6 @@ class ModelEditor:
 
     def __init__(
         self,
-        proto: onnx.ModelProto,
         known: Analysis,
         subject: Callable[[OperatorInfo, ir.Node], MatchedOp | None] = lambda info, node: None,
         near: Iterable[int] | None = None,
@@ -85,8 +84,7 @@ class ModelEditor:
         """Read the graphs of a model.
 
         Args:
-            proto: the model.
-            known: its spatial operators.
+            known: the model, and its spatial operators.
             subject: returns the request for an operator; None for one that stays.
             near: positions of the nodes that are edited, with nodes around them; None for the operators.
 
@@ -285,7 +283,7 @@ def remove_layout_changes(
     todo = {place for place in map(index.place, windows) if number_of[place] > 1}
     if not todo:
         return None
-    model = ModelEditor(proto, analysis.find(index, (), folder), near=windows)
+    model = ModelEditor(analysis.find(index, (), folder), near=windows)
     edited = False
     for editor in model.editors():
         if editor.place not in todo or editor.view.opset < MIN_OPSET:

@@ -30,10 +30,8 @@ from onnx_spatial.conversion.limits import check_limits
 from onnx_spatial.conversion.options import ConvertOptions
 from onnx_spatial.conversion.pipeline import Progress, convert_operators
 from onnx_spatial.conversion.report import EditResult, OperatorReport
-from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.model.traversal import Index, Place
-from onnx_spatial.operators import Rearrange
 from onnx_spatial.operators.spellings.chain_ops import DOMAIN
 
 #: A chain is replaced by its operator alone if the estimated time is shorter by this factor. It is a
@@ -154,10 +152,6 @@ def _remove_layout_changes(proto: onnx.ModelProto, result: EditResult, folder: P
         result.layouts = (number_of_changes(model), number_of_changes(moved))
 
 
-def _chain_key(chain: _AnyChain) -> tuple[str, str]:
-    return str(chain.place), chain.output
-
-
 def _rewritten_keys(result: EditResult) -> set[tuple[str, str]]:
     """Return the keys of the chains that were rewritten."""
     return {(operator.graph, operator.output) for operator in result.chains}
@@ -169,7 +163,7 @@ def _taken_values(
     """Return the values that nodes compute which became part of an operator, by graph."""
     rewritten, taken = _rewritten_keys(result), dict[Place, set[str]]()
     for chain in chains:
-        if _chain_key(chain) in rewritten:
+        if chain.key in rewritten:
             outputs = (name for node in chain.nodes for name in node.output)
             taken.setdefault(chain.place, set()).update(outputs)
     if result.model is not None:
@@ -189,7 +183,7 @@ def _with_movements(
 ) -> EditResult:
     """Rewrite movements too, unless other operators fuse less then."""
     rewritten = _rewritten_keys(best)
-    fused = [chain for chain in chains if _chain_key(chain) in rewritten]
+    fused = [chain for chain in chains if chain.key in rewritten]
     ready = [move for move in moves if move.operator is not None]
     required = [move for move in ready if move.required]
     for some in (ready, required) if len(required) < len(ready) else (ready,):
@@ -214,17 +208,14 @@ def _report_remaining(
     """Report the chains that stay, except those a part of which was rewritten."""
     rewritten = _rewritten_keys(result)
     reported = {
-        id(node)
-        for move in moves
-        if move.required or _chain_key(move) in rewritten
-        for node in move.nodes
+        id(node) for move in moves if move.required or move.key in rewritten for node in move.nodes
     }
     for chain in chains:
-        if _chain_key(chain) not in rewritten and reported.isdisjoint(map(id, chain.nodes)):
-            yield _report_left(chain, chain.op_type, _ALONE)
+        if chain.key not in rewritten and reported.isdisjoint(map(id, chain.nodes)):
+            yield _report_left(chain, _ALONE)
     for move in moves:
-        if move.required and _chain_key(move) not in rewritten:
-            yield _report_left(move, Rearrange.name, move.reason or _HINDERS)
+        if move.required and move.key not in rewritten:
+            yield _report_left(move, move.reason or _HINDERS)
 
 
 def _remove_unread(
@@ -265,8 +256,8 @@ def _is_better(chain: _AnyChain, operator: OperatorReport | None) -> bool:
 
 def _describe_chain(chain: _AnyChain, operator: OperatorReport) -> OperatorReport:
     """Describe a chain by the report of the operator that took its place."""
-    labels, before = _node_labels(chain), None
-    op_type, notes = operator.op_type, tuple[str, ...]()
+    labels = chain.labels
+    notes: tuple[str, ...] = ()
     if isinstance(chain, Movement):
         before = chain.before_us
         if chain.operator is not None and chain.operator.is_identity:
@@ -274,7 +265,7 @@ def _describe_chain(chain: _AnyChain, operator: OperatorReport) -> OperatorRepor
                 operator, action="fuse", lowering="cancelled", estimated_us=chain.after_us
             )
     else:
-        before, op_type = chain.cost or None, chain.op_type
+        before = chain.cost or None
         if chain.one_hot:
             notes = (NOTE if operator.action == "lower" else NOTE_OF_SUMS,)
     return replace(
@@ -285,31 +276,25 @@ def _describe_chain(chain: _AnyChain, operator: OperatorReport) -> OperatorRepor
         output=chain.output,
         absorbed=tuple(labels[:-1]),
         nodes_before=len(labels) + len(operator.between),
-        op_type=op_type,
+        op_type=chain.op_type,
         notes=notes,
         before_us=before,
     )
 
 
-def _node_labels(chain: _AnyChain) -> list[str]:
-    """Return the labels of the nodes of a chain that move data."""
-    nodes = chain.moving if isinstance(chain, Movement) else chain.nodes
-    return [traversal.label(node) for node in nodes]
-
-
 def _report_vanished(chain: _AnyChain) -> OperatorReport:
     """Report a chain of which only functions of single elements are left."""
-    operator = _report_left(chain, Rearrange.name, None)
+    operator = _report_left(chain, None)
     return replace(operator, action="fuse", lowering="cancelled", nodes_after=0, estimated_us=0.0)
 
 
-def _report_left(chain: _AnyChain, op_type: str, reason: str | None) -> OperatorReport:
+def _report_left(chain: _AnyChain, reason: str | None) -> OperatorReport:
     """Report a chain that stays as it is."""
-    labels, element_type = _node_labels(chain), chain.element_type
+    labels, element_type = chain.labels, chain.element_type
     return OperatorReport(
         node=labels[-1],
         graph=str(chain.place),
-        op_type=op_type,
+        op_type=chain.op_type,
         domain="",
         dialect=report.CHAIN,
         action="leave",

@@ -125,9 +125,7 @@ def _replace_all(
     if not any(f.known_domain for f in todo):
         return EditResult(operator_at=prepared | {f.index: report.left(f) for f in todo})
     opset = _default_opset(original.model)
-    result = replace_operators(
-        before.model, infos, todo, write, options, opset=opset, progress=progress
-    )
+    result = replace_operators(infos, todo, write, options, opset=opset, progress=progress)
     result.operator_at |= prepared
     for index in result.operator_at.keys() & before.functions.keys():
         function = _function_name(before.functions[index])

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import onnx
 import onnx_ir as ir
 
 from onnx_spatial.analysis import Analysis, OperatorInfo
@@ -33,7 +32,6 @@ from onnx_spatial.operators import BatchToSpace, SpaceToBatch
 
 
 def replace_operators(
-    proto: onnx.ModelProto,
     analysis: Analysis,
     infos: Sequence[OperatorInfo],
     write: Writer,
@@ -42,14 +40,13 @@ def replace_operators(
     opset: int,
     progress: Callable[[str], None],
 ) -> EditResult:
-    """Replace every operator that can be converted by what `write` makes of it; `proto` stays as it is.
+    """Replace every operator that can be converted by what `write` makes of it.
 
     If the options fuse, dilated convolutions are fused first, and then the rules of `fusion` are tried
     before `write`.
 
     Args:
-        proto: the model.
-        analysis: its spatial operators.
+        analysis: the model, which stays as it is, and its spatial operators.
         infos: those of them to replace.
         write: writes one on its own.
         options: how the model is converted.
@@ -73,7 +70,7 @@ def replace_operators(
         return MatchedOp(info, node, replace(request, checked=options.checked))
 
     rules = RULES if options.fuses else ()
-    model = ModelEditor(proto, analysis, subject)
+    model = ModelEditor(analysis, subject)
     result = model.result
     if rules:
         progress("converting 2/3: dilated convolutions")
