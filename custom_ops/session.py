@@ -177,25 +177,25 @@ class InferenceSession(ort.InferenceSession):  # type: ignore[misc]
         if supplied and conversion.changed:
             _restore_external(proto, source)
         self._runs_python = any(o.domain == DOMAIN for o in proto.opset_import)
-        own = sess_options
+        options = sess_options
         if self._runs_python:
-            own = sess_options if supplied else private_copy(sess_options, proto)
-            if own is sess_options and sess_options is not None:
+            options = sess_options if supplied else private_copy(sess_options, proto)
+            if options is sess_options and sess_options is not None:
                 registration.register(sess_options)
             else:
-                registration.register_fresh(own)
+                registration.register_fresh(options)
         if proto is source.proto and isinstance(model, str | os.PathLike | bytes):
-            return model, own
+            return model, options
         if source.folder is None or not any(
             (source.folder / location).exists() for location in locations
         ):
-            return reader.serialize(proto, source.name), own
-        if own is sess_options and not supplied:
-            own = private_copy(sess_options, proto)
+            return reader.serialize(proto, source.name), options
+        if options is sess_options and not supplied:
+            options = private_copy(sess_options, proto)
         rewritten = reader.resolved(source.holding(proto))
-        assert own is not None and rewritten.folder is not None
-        own.add_session_config_entry(FOLDER, str(rewritten.folder.resolve()))
-        return reader.serialize(rewritten.proto, source.name), own
+        assert options is not None and rewritten.folder is not None
+        options.add_session_config_entry(FOLDER, str(rewritten.folder.resolve()))
+        return reader.serialize(rewritten.proto, source.name), options
 
     def _clearer_error(self, source: reader.Source, error: str) -> SpatialError | None:
         """Return a clearer error for one that onnxruntime raised at load; None if there is none."""

@@ -169,23 +169,27 @@ def _write_body(
     Raises:
         ConversionError: the operator cannot be lowered.
     """
-    names, count = call.input_names(facts.attributes), len(facts.inputs)
-    names = [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
-    formals = [ir.Value(name=name) for name in names]
-    known = zip(formals, facts.inputs, strict=True)
-    inputs = [formal if fact is not None else None for formal, fact in known]
+    spelled_names = call.input_names(facts.attributes)
+    count = len(facts.inputs)
+    names = [*spelled_names[:count], *(f"input_{i}" for i in range(len(spelled_names), count))]
+    inputs = [
+        ir.Value(name=name) if fact is not None else None
+        for name, fact in zip(names, facts.inputs, strict=True)
+    ]
     emit = Emitter(opset)
-    for name in references:
-        call = call.with_reference(name, len(inputs))
-        given = facts.attributes[name]
-        (vector, *_) = (p.vector for p in call.parameters if p.vector.input == len(inputs))
-        # A single integer stands for each entry.
-        count = len(given) if isinstance(given, tuple) else vector.length
-        value = _read_attribute(emit, name, None if isinstance(given, tuple) else count)
-        facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (count,))))
-        inputs.append(value)
+    for attribute in references:
+        call = call.with_reference(attribute, len(inputs))
+        vector = next(p.vector for p in call.parameters if p.vector.input == len(inputs))
+        attribute_value = facts.attributes[attribute]
+        if isinstance(attribute_value, tuple):
+            length = len(attribute_value)
+            inputs.append(_read_attribute(emit, attribute, None))
+        else:  # a single integer stands for each entry
+            length = vector.length
+            inputs.append(_read_attribute(emit, attribute, length))
+        facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (length,))))
     # Referenced attributes were checked when each call was read.
-    legal = frozenset(range(len(formals), len(inputs)))
+    legal = frozenset(range(len(names), len(inputs)))
     request = Request.of(call, facts, inputs, element_types, opset)
     request = replace(request, checked=options.checked, legal=legal)
     lowered = lower_preferring(request, options.prefer, options.max_rank)

@@ -161,7 +161,8 @@ def _taken_values(
     proto: onnx.ModelProto, chains: Sequence[Chain], result: EditResult
 ) -> dict[Place, set[str]]:
     """Return the values that nodes compute which became part of an operator, by graph."""
-    rewritten, taken = _rewritten_keys(result), dict[Place, set[str]]()
+    rewritten = _rewritten_keys(result)
+    taken: dict[Place, set[str]] = {}
     for chain in chains:
         if chain.key in rewritten:
             outputs = (name for node in chain.nodes for name in node.output)
@@ -183,13 +184,13 @@ def _with_movements(
 ) -> EditResult:
     """Rewrite movements too, unless other operators fuse less then."""
     rewritten = _rewritten_keys(best)
-    fused = [chain for chain in chains if chain.key in rewritten]
-    ready = [move for move in moves if move.operator is not None]
-    required = [move for move in ready if move.required]
-    for some in (ready, required) if len(required) < len(ready) else (ready,):
-        more = convert([*fused, *some]) if some else best
-        if more.chains and _fused_operators(best) <= _fused_operators(more):
-            return more
+    rewritten_chains = [chain for chain in chains if chain.key in rewritten]
+    rewritable = [move for move in moves if move.operator is not None]
+    required = [move for move in rewritable if move.required]
+    for added in (rewritable, required) if len(required) < len(rewritable) else (rewritable,):
+        result = convert([*rewritten_chains, *added]) if added else best
+        if result.chains and _fused_operators(best) <= _fused_operators(result):
+            return result
     return best
 
 

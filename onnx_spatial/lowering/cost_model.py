@@ -115,6 +115,7 @@ def _load_prices() -> dict[str, list[Features]]:
 
 
 def _moved(runs: float, size: float) -> Features:
+    """Return the features of a copy of `size` bytes in contiguous runs."""
     deep = max(0, size - _SHARED_CACHE_BYTES)
     return {
         "call": 1,
@@ -151,11 +152,11 @@ def transpose(dims: tuple[int, ...], perm: tuple[int, ...], itemsize: int) -> Wo
         return Work("crop", _moved(1, size))
     last = len(dims) - 1
     block = dims[last] if perm[last] == last else 1
-    moving = list(perm[: last + 1 if block == 1 else last])
+    outer_perm = perm[: last + 1 if block == 1 else last]
     run = block * itemsize
     runs = size // max(run, 1)
-    lead = 1 if moving[0] == 0 else 0
-    if len(moving) - lead == 2 and moving[lead] > moving[lead + 1]:
+    lead = 1 if outer_perm[0] == 0 else 0  # an axis in front that stays
+    if len(outer_perm) - lead == 2 and outer_perm[lead] > outer_perm[lead + 1]:
         loops = dims[0] if lead else 1
         rows, columns = dims[lead], dims[lead + 1]
         if run in _SINGLE:

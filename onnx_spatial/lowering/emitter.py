@@ -158,9 +158,10 @@ class Emitter(SizeArithmetic):
             value = self.op("Reshape", x.value, self.ints(shape, "shape"), **extra)
         else:
             kept = _same_places(x, dims)
+            copies_dims = self.opset < SINCE["allowzero"]  # for a 0
             sizes = [
-                0 if self.opset < SINCE["allowzero"] and k and not isinstance(d, int) else d
-                for d, k in zip(dims, kept, strict=True)
+                0 if copies_dims and is_kept and not isinstance(dim, int) else dim
+                for dim, is_kept in zip(dims, kept, strict=True)
             ]
             value = self.reshape_exactly(x.value, sizes, kept)
         if not exact:
@@ -243,13 +244,13 @@ class Emitter(SizeArithmetic):
     def transpose_as(self, x: Tensor, dims: Sequence[Size], perm: Sequence[int]) -> Tensor:
         """Reshape to `dims` and permute these, with another dim of 1 where that is faster."""
 
-        def moved() -> tuple[int, tuple[int, ...]] | None:
+        def faster_swap() -> tuple[int, tuple[int, ...]] | None:
             sizes = tuple(map(self.guess, dims))
             return cost_model.swap_inwards(sizes, tuple(perm), x.itemsize, self.rank_limit)
 
-        votes = self.in_each_case(moved)
-        swap = next(filter(None, votes), None)
-        if swap is None or 2 * votes.count(None) > len(votes):
+        swaps = self.in_each_case(faster_swap)
+        swap = next(filter(None, swaps), None)
+        if swap is None or 2 * swaps.count(None) > len(swaps):  # most cases say no
             return self.transpose(self.reshape(x, dims), perm)
         place, perm = swap
         return self.transpose(self.reshape(x, [*dims[:place], 1, *dims[place:]]), perm)

@@ -475,10 +475,10 @@ class Problem:
     def price(self, stage: Stage) -> float:
         """Return the nanoseconds of a stage, the mean of all cases; infinite beyond the rank limit."""
         price = self._price_gather if stage.kind == "gather" else self._price_transpose
-        totals = [_capped_product(max(1, size) for size in sizes) for sizes in self.cases]
+        elements = [_capped_product(max(1, size) for size in sizes) for sizes in self.cases]
         weighted = [
-            price(stage, sizes) * (totals[0] / total)
-            for sizes, total in zip(self.cases, totals, strict=True)
+            price(stage, sizes) * (elements[0] / count)
+            for sizes, count in zip(self.cases, elements, strict=True)
         ]
         return sum(weighted) / len(weighted)
 
@@ -526,12 +526,12 @@ def cheapest_plan(problem: Problem) -> tuple[Stage, ...] | None:
     kind: Kind = "gather" if problem.gathers else "transpose"
     if before == after:
         return None if problem.gathers else ()
-    none: tuple[float, tuple[Stage, ...]] = (0.0, ())
-    around = [(none, none)]  # what may stand in front of the middle stage, and behind it
+    no_swap: tuple[float, tuple[Stage, ...]] = (0.0, ())
+    around = [(no_swap, no_swap)]  # what may stand in front of the middle stage, and behind it
     if len(before) <= _MAX_FACTORS:
         firsts = problem.cheapest_swaps((before, order) for order in swaps(before))
         lasts = problem.cheapest_swaps((order, after) for order in swaps(after))
-        around += [*((first, none) for first in firsts), *((none, last) for last in lasts)]
+        around += [*((first, no_swap) for first in firsts), *((no_swap, last) for last in lasts)]
         around += itertools.product(firsts[:_MAX_SWAPS], lasts[:_MAX_SWAPS])
     least, plan = math.inf, None
     for (head_price, head), (tail_price, tail) in around:

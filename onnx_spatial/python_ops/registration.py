@@ -106,16 +106,16 @@ def register(sess_options: ort.SessionOptions) -> None:
             options before the Python operators existed.
     """
     library = extensions()
-    found = state()
-    with found.lock:
-        was_ready = found.ready
-        own = one_node(next(iter(FIXED)), DOMAIN, attributes={SITE: "probe", PARAMETERS: "{}"})
-        foreign = one_node(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING)
-        _register_operators(library, found)
+    shared = state()
+    with shared.lock:
+        was_ready = shared.ready
+        of_ours = one_node(next(iter(FIXED)), DOMAIN, attributes={SITE: "probe", PARAMETERS: "{}"})
+        of_extensions = one_node(_FOREIGN, _FOREIGN_DOMAIN, TensorProto.STRING)
+        _register_operators(library, shared)
         # Options that hold initializers load no other model; those were registered here, if at all.
-        if sess_options in found.options or (was_ready and loads(own, sess_options)):
+        if sess_options in shared.options or (was_ready and loads(of_ours, sess_options)):
             return  # they are registered on these options, perhaps by the program itself
-        if loads(foreign, sess_options):
+        if loads(of_extensions, sess_options):
             raise UsageError(
                 "onnxruntime-extensions was registered on these SessionOptions without the operators "
                 "of onnx-spatial: call onnx_spatial.custom_ops.register(options) instead of "
@@ -123,15 +123,15 @@ def register(sess_options: ort.SessionOptions) -> None:
                 code=Code.REGISTRATION,
             )
         sess_options.register_custom_ops_library(library.get_library_path())
-        found.options.add(sess_options)
+        shared.options.add(sess_options)
 
 
 def register_fresh(sess_options: ort.SessionOptions) -> None:
     """Register on options that hold no operators yet."""
     library = extensions()
-    found = state()
-    with found.lock:
-        _register_operators(library, found)
+    shared = state()
+    with shared.lock:
+        _register_operators(library, shared)
         sess_options.register_custom_ops_library(library.get_library_path())
 
 
@@ -170,12 +170,12 @@ class raising:
     __slots__ = ("_handlers", "_state")
 
     def __enter__(self) -> None:
-        self._state = found = state()
-        found.failures.begin()
+        self._state = shared = state()
+        shared.failures.begin()
         try:
-            self._handlers = found.signals.hold()
+            self._handlers = shared.signals.hold()
         except BaseException:
-            found.failures.end()
+            shared.failures.end()
             raise
 
     def __exit__(
@@ -202,16 +202,16 @@ def state() -> Any:
         UsageError: onnxruntime-extensions is not installed, or another version of this package
             registered its operators first.
     """
-    found = getattr(sys.modules.get(_LIBRARY), _MARK, None)  # in front of each run
-    if found is None:
-        found = _new_state(extensions())
-    if (found.protocol, found.version) != (_PROTOCOL, VERSION):
+    shared = getattr(sys.modules.get(_LIBRARY), _MARK, None)  # in front of each run
+    if shared is None:
+        shared = _new_state(extensions())
+    if (shared.protocol, shared.version) != (_PROTOCOL, VERSION):
         raise UsageError(
             "another version of onnx-spatial has registered its operators in this process; use one "
             "version per process",
             code=Code.REGISTRATION,
         )
-    return found
+    return shared
 
 
 def _new_state(library: ModuleType) -> Any:
@@ -226,13 +226,13 @@ def _new_state(library: ModuleType) -> Any:
         operators=[],
         options=weakref.WeakSet(),
     )
-    found = library.__dict__.setdefault(_MARK, fresh)
-    if found is fresh:
+    shared = library.__dict__.setdefault(_MARK, fresh)
+    if shared is fresh:
         modules = {n: m for n, m in sys.modules.items() if n.split(".")[0] == _LIBRARY}
         setattr(ort.SessionOptions, _MARK, modules)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_after_fork, fresh))
-    return found
+    return shared
 
 
 def _after_fork(state: Any) -> None:
