@@ -157,16 +157,16 @@ class GraphEditor:
         """Carry out an edit, and remove the nodes that only served the removed ones."""
         matcher = self._model.matcher
         kept = {value for draft in edit.drafts for value in draft.results}
-        nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
-        for node in nodes:
+        old_nodes = [*(draft.node for draft in edit.drafts), *edit.removed]
+        for node in old_nodes:
             self._note_lost(value for value in node.outputs if value not in kept)
         results = {old: new for draft in edit.drafts for old, new in draft.results.items()}
-        read = [results.get(v, v) for node in nodes for v in node.inputs if v is not None]
+        read = [results.get(v, v) for node in old_nodes for v in node.inputs if v is not None]
         self.kept.update(value.name for value in kept if value.name)
-        made = self._model.patch.edit(edit, self.place)
-        for node, new in made.items():
+        replacements = self._model.patch.edit(edit, self.place)
+        for node, new in replacements.items():
             matcher.adopt_nodes(new, node)  # Constant nodes, too
-        self._replacements |= made
+        self._replacements |= replacements
         for draft in edit.drafts:
             if isinstance(edit, RegionEdit) or draft.node in self.fused:
                 self.fused.update(draft.nodes)
@@ -278,15 +278,15 @@ def remove_layout_changes(
         The edited model; None if nothing changed.
     """
     index = Index(proto)
-    windows, changes = index.having(*_WINDOWS), map(index.place, index.having(*_CHANGES))
-    number_of = Counter(changes)
-    todo = {place for place in map(index.place, windows) if number_of[place] > 1}
-    if not todo:
+    windows = index.having(*_WINDOWS)
+    changes_in = Counter(map(index.place, index.having(*_CHANGES)))
+    places = {place for place in map(index.place, windows) if changes_in[place] > 1}
+    if not places:
         return None
     model = ModelEditor(analysis.find(index, (), folder), near=windows)
     edited = False
     for editor in model.editors():
-        if editor.place not in todo or editor.view.opset < MIN_OPSET:
+        if editor.place not in places or editor.view.opset < MIN_OPSET:
             continue
         editor.fused.update(model.nodes[p] for p in windows if index.place(p) == editor.place)
         if editor.improve_layouts():

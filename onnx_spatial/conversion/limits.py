@@ -84,7 +84,8 @@ def check_limits(
     """
     functions = {(f.domain, f.name) for f in model.functions}
     constants: dict[traversal.Place, set[str]] = {}
-    nodes, unknown = list[NodeBeyond](), list[NodeBeyond]()
+    nodes: list[NodeBeyond] = []
+    unknown: list[NodeBeyond] = []
     facts = analysis.find(model, domains, folder).facts
     for (place, graph), known in zip(traversal.graphs(model), facts, strict=True):
         constants[place] = constants_of(graph, constants.get(place.outer, set()))

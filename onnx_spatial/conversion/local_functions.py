@@ -298,16 +298,16 @@ def _let_call(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: Ed
             if imports is not None:
                 patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
-        lowered, count = call.body.lowered, len(function.node)
+        lowered = call.body.lowered
         result.operator_at[info.index] = report.converted(
-            info, "function", lowered.lowering, count, name, notes=lowered.notes
+            info, "function", lowered.lowering, len(function.node), name, notes=lowered.notes
         )
         result.note_outputs(info, info.node.output[:1], info.output_shape)
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])
     # In front: onnx's reference evaluator knows only the functions above the one that it reads.
-    own = list(model.functions)
+    functions_of_model = list(model.functions)
     del model.functions[:]
-    model.functions.extend([*functions.values(), *own])
+    model.functions.extend([*functions.values(), *functions_of_model])
 
 
 def _tell_apart(

@@ -85,7 +85,8 @@ def without_earlier_form(
     Patches that tf2onnx wrote, and that no runtime loads, become operators again, too
     (`chains.illegal_reshapes`); `folder` is where their external data lies.
     """
-    index, repaired = Index.of(model), Repaired(Index.of(model).model)
+    index = Index.of(model)
+    repaired = Repaired(index.model)
     if index.having("Reshape"):
         repaired = with_legal_patches(index.model, folder)
         index = index if repaired.model is index.model else Index(repaired.model)

@@ -21,14 +21,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
 from onnx_spatial import analysis
 from onnx_spatial.analysis import read_attributes
+from onnx_spatial.conversion import report
+from onnx_spatial.conversion.report import EditResult
 from onnx_spatial.errors import Code, OperatorError, SpatialError
+from onnx_spatial.lowering import Emitter
+from onnx_spatial.lowering.emitter import Size
+from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.model import op_traits
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit, copy_node
 from onnx_spatial.model.graph.patch_proto import Patch
@@ -38,11 +42,6 @@ from onnx_spatial.operators import Dim
 from onnx_spatial.operators.operator import INT64_MAX, show
 from onnx_spatial.operators.spellings import Conflict, NodeFacts
 from onnx_spatial.operators.spellings.call import AttributeValue
-
-if TYPE_CHECKING:
-    from onnx_spatial.conversion.report import EditResult
-    from onnx_spatial.lowering import Emitter
-    from onnx_spatial.lowering.emitter import Size
 
 #: Reported in the place of a lowering.
 NAME = "explicit-pads"
@@ -103,10 +102,7 @@ def add_explicit_pads(
 
     `opset` is the version of the default domain where it is not imported, `folder` holds external data.
     """
-    # Whoever only looks for them does without the lowerings.
-    from onnx_spatial.conversion import report
-
-    result = report.EditResult()
+    result = EditResult()
     refused = find(model, folder)
     if not refused:
         return result
@@ -208,13 +204,11 @@ def _draft_pads(message: onnx.NodeProto, node: ir.Node, known: NodeFacts, opset:
     Raises:
         OperatorError: its pads cannot be computed in this model.
     """
-    from onnx_spatial.lowering import Emitter
-    from onnx_spatial.lowering.nodes import SINCE
-
     positions = _inputs_of(message)
     assert positions is not None
     weight, zero = positions
-    axes, lower = _read_axes(known, weight), known.string("auto_pad") == "SAME_LOWER"
+    axes = _read_axes(known, weight)
+    lower = known.string("auto_pad") == "SAME_LOWER"
     emit = Emitter(opset)
     data, filters = node.inputs[0], node.inputs[weight]
     assert data is not None and filters is not None
@@ -282,8 +276,6 @@ def insert_barriers(index: Index, original: Index, opset: int) -> Index:
     fed = _padded_pools(index)
     if not fed:
         return index
-    from onnx_spatial.lowering import Emitter  # whoever only looks for them does without it
-
     before = {(place, node.output[0]) for place, node in _padded_pools(original).values()}
     new = {p: pool for p, pool in fed.items() if (pool[0], pool[1].output[0]) not in before}
     if not new:
@@ -308,24 +300,24 @@ def _padded_pools(index: Index) -> dict[int, tuple[Place, onnx.NodeProto]]:
         return {}
     functions = {(f.domain, f.name, f.overload): f for f in index.model.functions}
     scopes = [scope for scope, _ in constant_folding.scopes(index.model)]
-    known = {place: scope for (place, _), scope in zip(index.graphs, scopes, strict=True)}
-    found = {}
+    scope_at = {place: scope for (place, _), scope in zip(index.graphs, scopes, strict=True)}
+    padded_pools = {}
     for position in pools:
         place, node = index.place(position), index.nodes[position]
-        if len(node.output) == 1 and _is_padded(known, functions, place, node.input[0]):
-            found[position] = place, node
-    return found
+        if len(node.output) == 1 and _is_padded(scope_at, functions, place, node.input[0]):
+            padded_pools[position] = place, node
+    return padded_pools
 
 
 def _is_padded(
-    known: Mapping[Place, constant_folding.ConstantScope],
+    scope_at: Mapping[Place, constant_folding.ConstantScope],
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto],
     place: Place,
     name: str,
 ) -> bool:
     """Return whether a Pad of zeros gives a value; calls of functions count as their bodies."""
     while True:
-        scope = known[place]
+        scope = scope_at[place]
         node = scope.producer(name) if scope.owner(name) is scope else None
         if node is None:
             return False

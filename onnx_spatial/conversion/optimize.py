@@ -71,7 +71,8 @@ def optimize_operators(
     options = options or ConvertOptions(chains=True)
     if progress is not None:
         progress("converting 1/3: chains of standard nodes")
-    legal, notes = with_legal_patches(proto, folder).model, list[str]()
+    legal = with_legal_patches(proto, folder).model
+    notes: list[str] = []
     known = analysis.find(legal, options.domains, folder)
     chains = list_chains(legal, known, folder, notes)
 

@@ -173,7 +173,8 @@ def _find_rewrite(
 
 def _carry_out(rewrite: Rewrite, model: ModelEditor) -> list[ir.Node]:
     """Edit the graph, note the values that are new or lost, and return the new nodes."""
-    edit, first = rewrite.edit, rewrite.subjects[0].info
+    edit = rewrite.edit
+    first = rewrite.subjects[0].info
     outputs = [value.name for value in rewrite.outputs if value.name]
     kept = {value.name for draft in edit.drafts for value in draft.results}
     removed = [*(draft.node for draft in edit.drafts), *edit.removed]

@@ -283,8 +283,9 @@ class Emitter(SizeArithmetic):
             inputs.append(self.ints(steps, "steps"))
         inner = max(parts)
         elementwise = parts[inner].step != 1
-        regime, single = "slice" if strided else "crop", "slice elements" if elementwise else None
         piece = dims[inner + elementwise :]
+        regime = "slice" if strided else "crop"
+        single = "slice elements" if elementwise else None
         work = self.copying(regime, piece, dims, x.itemsize, single=single)
         return self.tensor(self.op("Slice", x.value, *inputs, work=work), dims, x.itemsize)
 

@@ -186,8 +186,9 @@ def _data_of(request: Request, emit: Emitter) -> tuple[Tensor, ir.Value | None]:
     """Return the data with dims in the operator's order, and the `Rearrangement.tail`."""
     if request.shape is not None or request.before is not None or request.after is not None:
         return request.operand(emit), None
-    value, lead = request.inputs[0], request.call.axes
+    value = request.inputs[0]
     assert value is not None
+    lead = request.call.axes
     shape = emit.op("Shape", value)
     # One dim is assumed, which affects the estimated cost alone.
     tail = emit.slice(emit.tensor(shape, [emit.length(shape, 0)]), {0: AxisPart(lead, 1, 0)}).value
@@ -213,7 +214,8 @@ def _describe_blocks(request: Request, emit: Emitter, x: Tensor) -> Rearrangemen
         divided = list(zip(cells, block, strict=True))
     else:
         per_image = emit.product(block)
-        batch, cells = emit.quotient(x.dims[0], per_image), list(sides)
+        batch = emit.quotient(x.dims[0], per_image)
+        cells = list(sides)
         divided = [(batch, per_image)]
     sizes, space, channels = _number_factors(batch, cells, block, rest)
     in_space = ((0,), *space, *channels)
@@ -536,7 +538,8 @@ def cheapest_plan(problem: Problem) -> tuple[Stage, ...] | None:
     least, plan = math.inf, None
     for (head_price, head), (tail_price, tail) in around:
         price = head_price + tail_price
-        start, end = head[-1].after if head else before, tail[0].before if tail else after
+        start = head[-1].after if head else before
+        end = tail[0].before if tail else after
         if price >= least or start == end:
             continue
         middle = Stage(kind, start, end)

@@ -177,19 +177,20 @@ class Request:
 
     def _multiple_of_sides(self, axis: int, side: int) -> int:
         """Return an estimate of a dim of images with sides of this length."""
-        operator, part = self.call.operator, 1
+        operator = self.call.operator
+        cell = 1  # elements of a block, or from one window to the next
         if isinstance(operator, Rearrange):  # as the chains that it replaces
-            part = operator.multiple(axis)
-            return part * max(1, TYPICAL_DIM // part)
+            cell = operator.multiple(axis)
+            return cell * max(1, TYPICAL_DIM // cell)
         if isinstance(operator, SpaceToBatch | BatchToSpace):
             blocks = operator.block_shape
-            part = blocks[axis - 1] if axis <= len(blocks) else 1
+            cell = blocks[axis - 1] if axis <= len(blocks) else 1
         elif isinstance(operator, ExtractPatches) and axis in operator.spatial_axes:
-            part = operator.strides[axis - operator.spatial_axes.start]
+            cell = operator.strides[axis - operator.spatial_axes.start]
         elif isinstance(operator, FixedOperator):
-            part = operator.multiple(axis)
-        cells = max(_MIN_CELLS, side // part) if part > 1 else side
-        return cells if isinstance(operator, BatchToSpace) else cells * part
+            cell = operator.multiple(axis)
+        cells = max(_MIN_CELLS, side // cell) if cell > 1 else side
+        return cells if isinstance(operator, BatchToSpace) else cells * cell
 
     def parameters(self, emit: Emitter) -> list[list[Size]]:
         """Return the entries of each of `Call.parameters`, read at run time where they are unknown."""

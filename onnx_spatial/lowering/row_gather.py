@@ -67,7 +67,9 @@ def row_gather(request: Request, emit: Emitter, *, single: bool = False) -> ir.V
         ConversionError: the rank is unknown, or zeros would have several element types, or strings
             lack GatherND.
     """
-    x, lead, operator = request.data(emit), _lead(request), request.call.operator
+    x = request.data(emit)
+    lead = _lead(request)
+    operator = request.call.operator
     if isinstance(operator, ExtractPatches):
         _refuse_long_index(request, operator)
     elif request.call.may_pad and len(request.element_types) > 1:

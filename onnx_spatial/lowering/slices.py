@@ -114,7 +114,8 @@ def _pad_planes(op: ExtractPatches, request: Request, emit: Emitter) -> tuple[Wi
     # axis of the value for each axis of the operator, and back
     perm = list(request.before or range(x.rank))
     back = [perm.index(axis) for axis in range(x.rank)]
-    last, spare = op.spatial_axes[-1], 0
+    last = op.spatial_axes[-1]
+    spare = 0
     if _splits_phases(op) and not isinstance(x.dims[last], int):
         phases = op.strides[-1]
         spare = (op.extent(len(counts) - 1) - 1) // phases
@@ -253,7 +254,8 @@ def _is_identity(order: Sequence[Term], rows: Size) -> bool:
 
 def slices(request: Request, emit: Emitter) -> ir.Value:
     """Emit one Slice, or output of a Split, for each position in a block or window."""
-    places, operator = _positions_of(request), request.call.operator
+    places = _positions_of(request)
+    operator = request.call.operator
     if request.shape is None:
         raise ConversionError("the rank of the input is unknown")
     if places is None:

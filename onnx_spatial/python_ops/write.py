@@ -116,7 +116,8 @@ def _carry_data(request: Request, emit: Emitter, by_position: bool) -> tuple[str
     Raises:
         ConversionError: there is no way for the element types that the data may have.
     """
-    types, x = request.element_types, request.inputs[0]
+    types = request.element_types
+    x = request.inputs[0]
     assert x is not None
     pads = request.call.may_pad
     if not types and not pads and request.opset >= SINCE["Range"]:
