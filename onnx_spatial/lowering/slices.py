@@ -288,8 +288,6 @@ def _space_to_batch(r: Rearrangement, emit: Emitter) -> ir.Value:
         raise ConversionError("the axes come out in another order")
     target = next(n for n, axis in enumerate(r.outputs) if set(axis) & set(offsets))
     order = [f for f in r.outputs[target] if f in offsets]
-    if tuple(order) != r.outputs[target][: len(order)]:
-        raise ConversionError("the offsets are not in front")
     x = r.padded(emit)
     counts = [r.size(emit, axis) for axis in cells]
     parts = []
