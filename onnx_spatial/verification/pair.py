@@ -23,10 +23,12 @@ from onnx_spatial.conversion.marked_functions import without_earlier_form
 from onnx_spatial.conversion.options import domain_names
 from onnx_spatial.errors import ModelFileError
 from onnx_spatial.model import traversal
+from onnx_spatial.model.graph import marks
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.io import reader
 from onnx_spatial.operators.operator import Dim, show
 from onnx_spatial.operators.spellings.python_ops import DOMAIN
+from onnx_spatial.verification.match import foreign
 from onnx_spatial.verification.options import Array, Tolerances
 from onnx_spatial.verification.run import data
 from onnx_spatial.verification.values import REALS, STRING, Kinds, dtype_of, is_float
@@ -89,6 +91,16 @@ class ModelPair:
     def has_python_operators(self) -> bool:
         """Whether the converted model runs Python operators, as the original does."""
         return any(each.domain == DOMAIN for each in self.converted.proto.opset_import)
+
+    @cached_property
+    def readable(self) -> tuple[onnx.ModelProto, dict[str, str]]:
+        """The converted model in standard nodes, with names of the original's values, and assumptions.
+
+        What is assumed of its nodes is given by names of values.
+        """
+        model = marks.with_original_values(self.converted.proto)
+        model, assumed = foreign.without_blocks(model, self.converted.folder)
+        return foreign.with_names_of(self.original.proto, model), assumed
 
     @cached_property
     def named(self) -> onnx.ModelProto:

@@ -25,10 +25,8 @@ import onnx
 from onnx_spatial import analysis
 from onnx_spatial.analysis import GraphFacts, OperatorInfo
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import marks
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators.spellings import recognize
-from onnx_spatial.verification.match import foreign
 from onnx_spatial.verification.match.definitions import Definitions, Key
 from onnx_spatial.verification.match.graphs import (
     MAIN,
@@ -135,9 +133,7 @@ _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 def find(models: ModelPair) -> Matches:
     """Match an original and a converted model."""
     original, source = models.original.proto, models.converted
-    converted = marks.with_original_values(source.proto)
-    converted, assumed = foreign.without_blocks(converted, source.folder)
-    converted = foreign.with_names_of(original, converted)
+    converted, assumed = models.readable
     functions = {(f.domain, f.name) for f in original.functions}
     known: Sequence[GraphFacts] = ()
     if any((f.domain, f.name) in functions for f in converted.functions):

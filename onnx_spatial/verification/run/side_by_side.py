@@ -163,8 +163,10 @@ class ModelRuns:
         """Names of inner values that differ though no output does: they may mean other values."""
         if self.not_run is not None or self.broken is not None or self.failures:
             return frozenset()
+        named = self.models.converted.holding(self.models.readable[0])
+        models = replace(self.models, converted=named)
         try:
-            expected, actual = run_with_inner_values(self.models, self._watched, self.feeds[0])
+            expected, actual = run_with_inner_values(models, self._watched, self.feeds[0])
         except RunError:
             return frozenset()
         return frozenset(
