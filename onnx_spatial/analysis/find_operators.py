@@ -35,6 +35,7 @@ from onnx_spatial.analysis.operator_info import (
 from onnx_spatial.maps.polynomial import Polynomial, one_of
 from onnx_spatial.maps.sizes import Entries, SymbolicValues
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.imports import import_everywhere
 from onnx_spatial.model.graph.remove_unused import remove_named, remove_where
 from onnx_spatial.model.graph.strip import check_text, strip_weights
 from onnx_spatial.model.inference import constant_folding, functions, illegal_sizes, shape_inference
@@ -134,7 +135,7 @@ def infer_inlined(
     """Inline the functions of a model, and infer its types; the arguments are those of `inferred`."""
     copy = with_probes(model, infos, folder)
     inlined, positions = copy, list[int | None]()
-    shape_inference.import_probes(copy.model)
+    import_everywhere(copy.model, shape_inference.DOMAIN)
     if copy.model.functions:
         messages = (copy.model, *copy.model.functions)
         opsets = {op_traits.opset_of(message.opset_import) for message in messages} - {None}
@@ -274,7 +275,7 @@ def _drop_doubtful_shapes(model: Index) -> None:
     """
     probed = {node.output[0] for node, _ in _probes_of(model) if node.output}
     behind = model.flow(model.model.graph).downstream(probed) if probed else set[str]()
-    inputs = (v.name for _, g in model.graphs if isinstance(g, onnx.GraphProto) for v in g.input)
+    inputs = (name for _, graph in model.graphs for name in traversal.value_names(graph.input))
     unknown = (each for kind, each in model.kinds.items() if kind[0] not in _INFERRED)
     opaque = (n for positions in unknown for p in positions for n in model.nodes[p].output)
     shape_inference.forget_shapes(model.model, behind.difference(inputs, opaque))
@@ -320,7 +321,7 @@ def _missing_ranks(scope: ConstantScope) -> dict[str, int]:
 
 
 def _declare_ranks(graph: onnx.GraphProto, ranks: dict[str, int]) -> None:
-    infos = {v.name: v for v in (*graph.value_info, *graph.output, *graph.input)} if ranks else {}
+    infos = {v.name: v for v in traversal.declared_values(graph)} if ranks else {}
     for name, rank in ranks.items():
         info = infos[name] if name in infos else graph.value_info.add(name=name)
         shape = info.type.tensor_type.shape

@@ -38,8 +38,9 @@ from onnx_spatial.chains.reading import MODEL_SECONDS, limit_of, parts_in_order
 from onnx_spatial.lowering.emitter import AxisPart, Emitter, Size, Tensor, pad
 from onnx_spatial.maps.facts import Budget
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import new_nodes, patch_proto
+from onnx_spatial.model.graph import imports, new_nodes
 from onnx_spatial.model.graph.new_nodes import Draft, GraphEdit
+from onnx_spatial.model.graph.patch_proto import Patch
 from onnx_spatial.model.graph.remove_unused import remove_unused
 from onnx_spatial.operators import BatchToSpace, Dim, ExtractPatches, SpaceToBatch
 from onnx_spatial.operators.spellings import chain_ops, python_ops
@@ -161,7 +162,7 @@ def with_operators(
     Also return the name of the output of each operator; "" for a chain that vanishes.
     """
     index = traversal.Index(proto)
-    patch = patch_proto.Patch(index)
+    patch = Patch(index)
     graphs = _Graphs(index, patch.nodes)
     unread: dict[traversal.Place, set[str]] = {}
     operators: list[ir.Node | None] = []
@@ -177,7 +178,7 @@ def with_operators(
     result = patch.apply()
     remove_unused(traversal.Index(result), unread)
     _restore_names(result, graphs.copies)
-    patch_proto.import_where_used(result, DOMAIN)
+    imports.import_where_used(result, DOMAIN)
     return result, [(node and node.outputs[0].name) or "" for node in operators]
 
 

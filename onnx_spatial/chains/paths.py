@@ -104,7 +104,7 @@ class DataGraph:
         copying: Collection[str] = (),
     ) -> None:
         self._local, self._copying = local, frozenset(copying)
-        self._outputs = {v if isinstance(v, str) else v.name for v in graph.output}
+        self._outputs = set(traversal.value_names(graph.output))
         stored = getattr(graph, "initializer", ())
         # What nodes compute from shapes and constants alone is no data.
         self._fixed = {t.name for t in stored}

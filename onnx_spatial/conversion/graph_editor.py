@@ -33,7 +33,7 @@ from onnx_spatial.fusion.push_layouts import with_fewer_changes
 from onnx_spatial.fusion.views import GraphView
 from onnx_spatial.lowering import MIN_OPSET
 from onnx_spatial.model import op_traits
-from onnx_spatial.model.graph import new_nodes, patch_proto
+from onnx_spatial.model.graph import imports, new_nodes
 from onnx_spatial.model.graph.new_nodes import GraphEdit
 from onnx_spatial.model.graph.patch_proto import Patch
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
@@ -61,7 +61,7 @@ def finish(
     result.model = model.model
     value_info.renew_value_info(model, result.types, result.lost, original)
     remove_unused_constants(original, model)
-    patch_proto.adjust_imports(result.model, replaced, opset)
+    imports.adjust_imports(result.model, replaced, opset)
 
 
 class ModelEditor:

@@ -29,7 +29,7 @@ from onnx_spatial.errors import Code, ConversionError, OperatorError
 from onnx_spatial.lowering import Emitter, Lowered, Request, lower_preferring
 from onnx_spatial.lowering.nodes import SINCE
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model.graph import imports
 from onnx_spatial.model.graph.new_nodes import Names
 from onnx_spatial.operators.spellings import (
     Call,
@@ -284,25 +284,21 @@ def _let_call(model: onnx.ModelProto, calls: Sequence[_FunctionCall], result: Ed
     taken = {(f.domain, f.name) for f in model.functions}
     taken |= {(n.domain, n.op_type) for i, (_, _, n) in enumerate(nodes) if i not in wrapped}
     functions: dict[tuple[Spelled, bytes], onnx.FunctionProto] = {}
-    holders = {
-        traversal.Place((f.domain, f.name, f.overload)): f.opset_import for f in model.functions
-    }
     for call in calls:
         key = (call.spelled, call.body.key)
         if key not in functions:
             functions[key] = _name_function(call, taken)
         function, info = functions[key], call.info
-        place, _, node = nodes[info.index]
+        _, _, node = nodes[info.index]
         node.domain, node.op_type = function.domain, function.name
-        for imports in (model.opset_import, holders.get(traversal.Place(place.function))):
-            if imports is not None:
-                patch_proto.add_import(imports, function.domain)
         name = f"{function.domain}:{function.name}"
         lowered = call.body.lowered
         result.operator_at[info.index] = report.converted(
             info, "function", lowered.lowering, len(function.node), name, notes=lowered.notes
         )
         result.note_outputs(info, info.node.output[:1], info.output_shape)
+    for domain in dict.fromkeys(function.domain for function in functions.values()):
+        imports.import_where_used(model, domain)
     _tell_apart(model, [nodes[index] for index in sorted(wrapped)])
     # In front: onnx's reference evaluator knows only the functions above the one that it reads.
     functions_of_model = list(model.functions)

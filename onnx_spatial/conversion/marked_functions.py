@@ -11,7 +11,7 @@ import onnx
 
 from onnx_spatial.chains.illegal_reshapes import Repaired, with_legal_patches
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import marks, patch_proto
+from onnx_spatial.model.graph import imports, marks
 from onnx_spatial.model.traversal import Index
 from onnx_spatial.operators.spellings import LEFTOVER_OP_TYPES, OP_TYPES, python_ops
 
@@ -119,7 +119,7 @@ def remove_functions(index: Index) -> WithoutForm:
         changed.append((place, node.domain))
         node.domain, node.op_type = domain, op_type
     # The domain of the functions may be imported for nothing now.
-    patch_proto.adjust_imports(
+    imports.adjust_imports(
         copy, changed + [(traversal.Place(), domain) for domain, _ in marked], None
     )
     domains = frozenset(s.domain for _, s in marked.values())

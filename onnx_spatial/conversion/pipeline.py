@@ -33,7 +33,7 @@ from onnx_spatial.errors import Code, ModelFileError
 from onnx_spatial.fusion import Writer
 from onnx_spatial.lowering import Lowered, Request, lower_preferring
 from onnx_spatial.model import op_traits, traversal
-from onnx_spatial.model.graph import patch_proto
+from onnx_spatial.model.graph import imports
 from onnx_spatial.model.traversal import Index
 from onnx_spatial.operators.spellings import python_ops
 from onnx_spatial.python_ops.write import write_python_op
@@ -132,7 +132,7 @@ def _replace_all(
         result.operator_at[index] = replace(result.operator_at[index], function=function)
     if result.model is not None:
         if custom:
-            patch_proto.import_where_used(result.model, python_ops.DOMAIN)
+            imports.import_where_used(result.model, python_ops.DOMAIN)
         finish(result, original, opset, _replaced_in(result, infos))
     return result
 
@@ -182,7 +182,7 @@ def _with_explicit_pads(
         key = model.place(index), tuple(model.nodes[index].output)
         result.operator_at[positions.get(key, len(positions) + index)] = operator
     if padded.model is not None:
-        patch_proto.adjust_imports(padded.model, (), opset)
+        imports.adjust_imports(padded.model, (), opset)
         result.model = padded.model
     return result
 

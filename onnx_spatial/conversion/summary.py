@@ -165,12 +165,9 @@ def _measure_model(source: Source, operators: int, chains: int = 0) -> Figures:
 def _largest_rank(model: onnx.ModelProto) -> int:
     ranks = [0]
     for _, graph in traversal.graphs(model):
-        stored = {}
-        values = list(graph.value_info)
-        if isinstance(graph, onnx.GraphProto):
-            values += [*graph.input, *graph.output]
-            stored = {tensor.name: tensor.dims for tensor in graph.initializer}
-            ranks += map(len, stored.values())
+        stored = {tensor.name: tensor.dims for tensor in getattr(graph, "initializer", ())}
+        ranks += map(len, stored.values())
+        values = traversal.declared_values(graph)
         ranks += [len(value.type.tensor_type.shape.dim) for value in values]
         for node in graph.node:
             if node.op_type == "Transpose":

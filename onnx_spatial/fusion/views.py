@@ -247,11 +247,8 @@ def _outer_names(graph: traversal.GraphLike) -> set[str]:
 
     onnx_ir does not link a graph's outputs to values of the graphs around it.
     """
-    if isinstance(graph, onnx.FunctionProto):
-        names = set(graph.output)
-    else:
-        names = {v.name for v in graph.output}
-        names.update(a.tensor_name for a in graph.quantization_annotation)
+    names = set(traversal.value_names(graph.output))
+    names.update(a.tensor_name for a in getattr(graph, "quantization_annotation", ()))
     bodies = (body for node in graph.node for _, body in traversal.subgraphs(node))
     return names.union(*map(_outer_names, bodies))
 

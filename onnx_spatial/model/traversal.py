@@ -112,6 +112,32 @@ def nodes(model: onnx.ModelProto) -> Iterator[tuple[Place, GraphLike, onnx.NodeP
         yield from graph_nodes(place, graph)
 
 
+def value_names(values: Iterable[str | onnx.ValueInfoProto]) -> list[str]:
+    """Return the names of inputs or outputs of a graph or a function."""
+    return [value if isinstance(value, str) else value.name for value in values]
+
+
+def stored_names(graph: GraphLike) -> set[str]:
+    """Return the names of the initializers of a graph; a function has none."""
+    if isinstance(graph, onnx.FunctionProto):
+        return set()
+    sparse = (pair.values.name for pair in graph.sparse_initializer)
+    return {tensor.name for tensor in graph.initializer}.union(sparse)
+
+
+def declared_values(graph: GraphLike) -> list[onnx.ValueInfoProto]:
+    """Return the values that a graph declares, its inputs last; those of a function have no types."""
+    if isinstance(graph, onnx.FunctionProto):
+        return list(graph.value_info)
+    return [*graph.value_info, *graph.output, *graph.input]
+
+
+def required_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs of a model that have no default."""
+    stored = stored_names(model.graph)
+    return [value for value in model.graph.input if value.name not in stored]
+
+
 def number_of_nodes(model: onnx.ModelProto) -> int:
     """Return the number of nodes in all graphs and functions of a model."""
     return sum(len(graph.node) for _, graph in graphs(model))
@@ -165,9 +191,8 @@ def _ir_graphs(graph: IrGraph) -> Iterator[IrGraph]:
 
 def captured_names(graph: onnx.GraphProto) -> set[str]:
     """Return the names that a graph reads from its outer graphs; its own names shadow theirs."""
-    own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    own |= {s.values.name for s in graph.sparse_initializer}
-    names = {v.name for v in graph.output}
+    own = stored_names(graph).union(value_names(graph.input))
+    names = set(value_names(graph.output))
     for node in graph.node:
         names |= needs(node)
         own.update(node.output)
@@ -267,7 +292,7 @@ class Flow:
             # `starts` may be in the bodies.
             if any(not reached.isdisjoint(each) for each in (reads, *(n.output for n in bodies))):
                 # The outputs of a loop body are its inputs in the next iteration: all depends.
-                reached.update(computes, *([v.name for v in body.input] for body in inner))
+                reached.update(computes, *(value_names(body.input) for body in inner))
                 reached.update(*(n.output for n in bodies))
                 reached.discard("")
         return reached

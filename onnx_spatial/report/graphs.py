@@ -252,12 +252,8 @@ def script_json(document: dict[str, Any]) -> str:
 def _value_names(graph: traversal.GraphLike | None, field: str) -> list[str]:
     if graph is None:
         return []
-    values = getattr(graph, field)
-    names = list(values) if isinstance(graph, onnx.FunctionProto) else [v.name for v in values]
-    if field == "input" and isinstance(graph, onnx.GraphProto):
-        stored = {tensor.name for tensor in graph.initializer}
-        names = [name for name in names if name not in stored]
-    return names
+    stored = traversal.stored_names(graph) if field == "input" else ()
+    return [name for name in traversal.value_names(getattr(graph, field)) if name not in stored]
 
 
 def _node_document(node: Node, *, after: bool = False) -> dict[str, Any]:
@@ -293,10 +289,8 @@ def _value_types(graph: traversal.GraphLike | None) -> dict[str, str]:
     """Return the declared types of values: "float32 [1, 64, 64, 3]"."""
     if graph is None:
         return {}
-    types, values = dict[str, str](), list(graph.value_info)
-    if isinstance(graph, onnx.GraphProto):
-        values += [*graph.input, *graph.output]
-        types = {tensor.name: _tensor_type(tensor) for tensor in graph.initializer}
+    types = {tensor.name: _tensor_type(tensor) for tensor in getattr(graph, "initializer", ())}
+    values = traversal.declared_values(graph)
     return types | {v.name: type_text(v.type) for v in values if v.type.tensor_type.elem_type}
 
 

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from onnx_spatial.errors import Code, ModelFileError, UsageError
+from onnx_spatial.model import traversal
 from onnx_spatial.model.io import other_formats
 from onnx_spatial.verification.options import Array
 from onnx_spatial.verification.run.data import check_user_data, graph_inputs
@@ -99,16 +100,9 @@ def inputs(path: Path, model: onnx.ModelProto) -> dict[str, Array]:
     return _read_inputs(path, model) if path.is_dir() else _read_archive(path, model).inputs
 
 
-def required(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Return the inputs of a model that have no default."""
-    defaults = {t.name for t in model.graph.initializer}
-    defaults.update(t.values.name for t in model.graph.sparse_initializer)
-    return [v for v in model.graph.input if v.name not in defaults]
-
-
 def _read_inputs(folder: Path, model: onnx.ModelProto) -> dict[str, Value]:
     """Read every input without a default, and those with a default that a file names."""
-    declared = required(model)
+    declared = traversal.required_inputs(model)
     return _read_files(folder, "input", declared, model.graph.input, range(len(declared)))
 
 
@@ -207,7 +201,7 @@ def _read_archive(path: Path, model: onnx.ModelProto) -> DataSet:
         raise ModelFileError(
             f"{path}: is not an .npz file ({error})", code=Code.DATA_FILE
         ) from None
-    names = [v.name for v in required(model)]
+    names = [v.name for v in traversal.required_inputs(model)]
     inputs = _by_name(arrays, names)
     if len(inputs) < len(names):
         missing = ", ".join(n for n in names if n not in inputs)

@@ -179,7 +179,7 @@ def compare_interfaces(models: ModelPair, tolerances: Tolerances) -> Interface:
     original, converted = models.original.proto, models.converted.proto
     interface = Interface()
     for what, before, after in (
-        ("input", _required_inputs(original), _required_inputs(converted)),
+        ("input", traversal.required_inputs(original), traversal.required_inputs(converted)),
         ("output", original.graph.output, converted.graph.output),
     ):
         interface.blocking += _other_names(what, [v.name for v in before], [v.name for v in after])
@@ -264,11 +264,6 @@ def wrong_declarations(models: ModelPair, shapes: Iterable[tuple[str, Sequence[i
                 name, f"output {name!r} is declared as {show(now)}, but has shape {show(shape)}"
             )
     return list(wrong.values())
-
-
-def _required_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    stored = {t.name for t in model.graph.initializer}
-    return [v for v in model.graph.input if v.name not in stored]
 
 
 def _other_names(what: str, old: Sequence[str], new: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper, parser
 
 import onnx_spatial
 from onnx_spatial.model import traversal
-from onnx_spatial.model.graph import marks, patch_proto
+from onnx_spatial.model.graph import imports, marks
 from onnx_spatial.model.graph.new_nodes import Names
 from onnx_spatial.model.graph.remove_unused import remove_unused_constants
 
@@ -39,9 +39,9 @@ def test_dead_domains_are_dropped_where_their_nodes_were_replaced_and_nowhere_el
     model = parser.parse_model("""<ir_version: 9, opset_import: ["a" : 1, "" : 17, "b" : 1, "l" : 1]>
         g (float[2] x) => (float[2] y) { y = l.F(x) }
         <domain: "l", opset_import: ["" : 17, "a" : 1, "c" : 1]> F (x) => (y) { y = Neg(x) }""")
-    assert patch_proto.adjust_imports(model, [(traversal.Place(), "l")], 17) == []
+    assert imports.adjust_imports(model, [(traversal.Place(), "l")], 17) == []
     replaced = [(traversal.Place(), "b"), (traversal.Place(("l", "F", "")), "a")]
-    assert patch_proto.adjust_imports(model, replaced, 17) == ["a", "b"]
+    assert imports.adjust_imports(model, replaced, 17) == ["a", "b"]
     assert [o.domain for o in model.opset_import] == ["", "l"]
     assert [o.domain for o in model.functions[0].opset_import] == ["", "c"]
 
@@ -51,9 +51,9 @@ def test_the_default_domain_is_imported_where_it_is_needed_and_missing():
         g (float[2] x) => (float[2] y) { y = Neg(x) }
         <domain: "l", opset_import: ["l" : 1]> F (x) => (y) { y = Neg(x) }
         <domain: "l", opset_import: ["l" : 1]> G (x) => (y) { y = l.F(x) }""")
-    patch_proto.adjust_imports(model, [], 15)
-    imports = [[(o.domain, o.version) for o in m.opset_import] for m in (model, *model.functions)]
-    assert imports == [[("l", 1), ("", 15)], [("l", 1), ("", 15)], [("l", 1)]]
+    imports.adjust_imports(model, [], 15)
+    versions = [[(o.domain, o.version) for o in m.opset_import] for m in (model, *model.functions)]
+    assert versions == [[("l", 1), ("", 15)], [("l", 1), ("", 15)], [("l", 1)]]
 
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'

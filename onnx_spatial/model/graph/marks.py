@@ -78,7 +78,7 @@ def _merge_graph(graph: traversal.GraphLike) -> None:
     del graph.node[:]
     graph.node.extend(copies)
     if isinstance(graph, onnx.GraphProto):
-        unused = unread - {v.name for v in (*graph.input, *graph.output)}
+        unused = unread - {*traversal.value_names((*graph.input, *graph.output))}
         remove_where(graph.initializer, lambda tensor: tensor.name in unused)
 
 
@@ -158,7 +158,7 @@ def with_original_values(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _read_mark(node: onnx.NodeProto) -> tuple[str, tuple[int | None, ...]] | None:
-    text = next((p.value for p in node.metadata_props if p.key == LAYOUT), None)
+    text = _metadata_of(node, LAYOUT)
     return None if text is None or len(node.output) != 1 else read_mark(text)
 
 

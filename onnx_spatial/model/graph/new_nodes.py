@@ -25,14 +25,9 @@ class Names:
         self._used: set[str] = {node.name for node in model.nodes}
         for _, graph in model.graphs:
             flow = model.flow(graph)
-            self._used.update(flow.producers, flow.readers)
-            if isinstance(graph, onnx.GraphProto):
-                self._used.update(t.name for t in graph.initializer)
-                self._used.update(t.values.name for t in graph.sparse_initializer)
-                for infos in (graph.input, graph.output, graph.value_info):
-                    self._used.update(v.name for v in infos)
-            else:
-                self._used.update(graph.input, graph.output)
+            self._used.update(flow.producers, flow.readers, traversal.stored_names(graph))
+            for values in (graph.input, graph.output, graph.value_info):
+                self._used.update(traversal.value_names(values))
 
     def fresh(self, base: str) -> str:
         """Return `base`, or `base_1`, `base_2`, ... if it is in use, and add it to the names."""

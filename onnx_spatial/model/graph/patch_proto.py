@@ -16,13 +16,12 @@ from bisect import bisect
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from onnx_spatial.errors import Code, ModelFileError
-from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.new_nodes import ORIGIN, GraphEdit, Names, apply_edit
 from onnx_spatial.model.graph.remove_unused import remove_where
 from onnx_spatial.model.graph.strip import strip_types
@@ -222,57 +221,3 @@ def _is_same_operator(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     operators = [(each.domain, each.op_type, each.overload) for each in (one, other)]
     attributes = [{a.name: a for a in each.attribute} for each in (one, other)]
     return operators[0] == operators[1] and attributes[0] == attributes[1]
-
-
-def adjust_imports(
-    proto: onnx.ModelProto, converted: Iterable[tuple[traversal.Place, str]], opset: int | None
-) -> list[str]:
-    """Drop imports that no node needs any more; import "" where it is needed now.
-
-    Args:
-        proto: the converted model, changed in place.
-        converted: places and domains of the nodes that were replaced.
-        opset: version of "" where it was not imported; None leaves it missing.
-
-    Returns:
-        The domains that the model no longer imports.
-    """
-    replaced = set(converted)
-    candidates = {d for _, d in replaced if not op_traits.is_standard_domain(d)}
-    all_used = _used_domains(proto.graph)
-    for function in proto.functions:
-        identity = (function.domain, function.name, function.overload)
-        used = _used_domains(function)
-        here = {d for p, d in replaced if p.function == identity} & candidates
-        _adjust_list(function.opset_import, here - used, "" in used, opset)
-        all_used |= used | {o.domain for o in function.opset_import} | {function.domain}
-    return _adjust_list(proto.opset_import, candidates - all_used, "" in all_used, opset)
-
-
-def _used_domains(graph: traversal.GraphLike) -> set[str]:
-    return {n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), graph)}
-
-
-def _adjust_list(
-    imports: Any, unused: set[str], needs_default: bool, opset: int | None
-) -> list[str]:
-    dropped = remove_where(imports, lambda o: o.domain in unused)
-    standard = any(op_traits.is_standard_domain(o.domain) for o in imports)
-    if needs_default and opset is not None and not standard:
-        imports.append(onnx.helper.make_opsetid("", opset))
-    return [o.domain for o in dropped]
-
-
-def add_import(imports: Any, domain: str) -> None:
-    """Import version 1 of a domain if it is not imported yet."""
-    if all(o.domain != domain for o in imports):
-        imports.append(onnx.helper.make_opsetid(domain, 1))
-
-
-def import_where_used(model: onnx.ModelProto, domain: str) -> None:
-    """Import version 1 of a domain in the functions with nodes of it, and in the model if any has."""
-    users = [f for f in model.functions if domain in _used_domains(f)]
-    for function in users:
-        add_import(function.opset_import, domain)
-    if users or domain in _used_domains(model.graph):
-        add_import(model.opset_import, domain)

@@ -40,26 +40,16 @@ def remove_unused_constants(original: Index, edited: Index) -> None:
     names: dict[Place, set[str]] = {}
     for place, graph in edited.graphs:
         names[place] = _unread_names(edited, graph) - before.get(place, set())
-        if not names[place] <= _stored_names(graph):
+        if not names[place] <= traversal.stored_names(graph):
             names[place] &= _constants_at(dict(edited.graphs), place)
     remove_unused(edited, names)
 
 
 def _unread_names(index: Index, graph: traversal.GraphLike) -> set[str]:
     """Return the names of the values of a graph, but for its inputs, that nothing reads."""
-    flow, outputs = index.flow(graph), map(_name_of, graph.output)
-    own = (flow.producers.keys() | _stored_names(graph)).difference(map(_name_of, graph.input))
-    return own.difference(flow.readers, outputs)
-
-
-def _stored_names(graph: traversal.GraphLike) -> set[str]:
-    if isinstance(graph, onnx.FunctionProto):
-        return set()
-    return {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-
-
-def _name_of(value: str | onnx.ValueInfoProto) -> str:
-    return value if isinstance(value, str) else value.name
+    flow, interface = index.flow(graph), traversal.value_names((*graph.input, *graph.output))
+    own = flow.producers.keys() | traversal.stored_names(graph)
+    return own.difference(flow.readers, interface)
 
 
 def _constants_at(graphs: Mapping[Place, traversal.GraphLike], place: Place) -> set[str]:
@@ -93,8 +83,8 @@ def _remove_from_graph(
     flow: traversal.Flow, names: set[str], annotated: Collection[str]
 ) -> set[str]:
     """Remove unused values from one graph; return unread names of outer graphs."""
-    graph, stored = flow.graph, _stored_names(flow.graph)
-    kept = {*map(_name_of, (*graph.input, *graph.output)), *annotated}
+    graph, stored = flow.graph, traversal.stored_names(flow.graph)
+    kept = {*traversal.value_names((*graph.input, *graph.output)), *annotated}
     gone, captured, removed = set[str](), set[str](), set[int]()
     pending = sorted(names)
 
@@ -123,13 +113,8 @@ def _remove_from_graph(
 
 def constants_of(graph: traversal.GraphLike, outer: set[str]) -> set[str]:
     """Return the names of the constants that a graph sees; `outer` has those of the graph around it."""
-    constants = set(outer)
-    if isinstance(graph, onnx.GraphProto):
-        constants.update(tensor.name for tensor in graph.initializer)
-        constants.update(sparse.values.name for sparse in graph.sparse_initializer)
-        constants.difference_update(value.name for value in graph.input)
-    else:
-        constants.difference_update(graph.input)
+    constants = outer | traversal.stored_names(graph)
+    constants.difference_update(traversal.value_names(graph.input))
     constants.add("")  # an input that is left out
     for node in graph.node:
         change = constants.update if _is_constant(node, constants) else constants.difference_update
@@ -157,5 +142,5 @@ def _annotated_names(index: Index) -> set[str]:
         for binding in (*training.initialization_binding, *training.update_binding):
             names.update((binding.key, binding.value))
         for graph in (training.initialization, training.algorithm):
-            names.update(*map(traversal.needs, graph.node), map(_name_of, graph.output))
+            names.update(*map(traversal.needs, graph.node), traversal.value_names(graph.output))
     return names

@@ -19,11 +19,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.imports import import_missing, used_domains
 from onnx_spatial.model.io import external_data
 
 #: Tensors up to this many elements keep their values: shapes have a few, tables of indices some more.
@@ -55,10 +55,10 @@ def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.Mo
                 setattr(target, field.name, value)
         _copy_nodes(function.node, target, copier.copy_graph, copier.copy_attribute)
     opset = op_traits.assumed_opset(model.ir_version)
-    _import_missing(copy.opset_import, _used_domains(copy.graph), opset)
+    import_missing(copy.opset_import, used_domains(copy.graph), opset)
     for function in copy.functions:
-        _import_missing(function.opset_import, _used_domains(function), opset)
-        _import_missing(copy.opset_import, (o.domain for o in function.opset_import), opset)
+        import_missing(function.opset_import, used_domains(function), opset)
+        import_missing(copy.opset_import, (o.domain for o in function.opset_import), opset)
     return copy
 
 
@@ -136,10 +136,8 @@ def strip_types(model: onnx.ModelProto, main: Sequence[int] | None = None) -> on
 def _copy_names(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
     """Copy a graph without types and tensors."""
     copy.name = graph.name
-    names = [v.name for v in graph.input]
-    names += [t.name for t in graph.initializer]
-    names += [t.values.name for t in graph.sparse_initializer]
-    for name in dict.fromkeys(names):
+    inputs = traversal.value_names(graph.input)
+    for name in dict.fromkeys([*inputs, *sorted(traversal.stored_names(graph))]):
         copy.input.add(name=name)
     for value in graph.output:
         copy.output.add(name=value.name)
@@ -200,22 +198,9 @@ def _copy_nodes(
                     copy_attribute(attribute, target)
 
 
-def _used_domains(graph: traversal.GraphLike) -> Iterable[str]:
-    return (n.domain for _, _, n in traversal.graph_nodes(traversal.Place(), graph))
-
-
-def _import_missing(imports: Any, domains: Iterable[str], opset: int) -> None:
-    """Import the domains that are not imported yet."""
-    declared = {op_traits.canonical_domain(o.domain) for o in imports}
-    for domain in map(op_traits.canonical_domain, dict.fromkeys(domains)):
-        if domain not in declared:
-            imports.append(onnx.helper.make_opsetid(domain, 1 if domain else opset))
-            declared.add(domain)
-
-
 def _drop_defaults(graph: onnx.GraphProto) -> None:
     """Remove the defaults of inputs: callers may override them, but shape inference uses them."""
-    inputs = {v.name for v in graph.input}
+    inputs = set(traversal.value_names(graph.input))
     fixed = [t for t in graph.initializer if t.name not in inputs]
     del graph.initializer[:]
     graph.initializer.extend(fixed)

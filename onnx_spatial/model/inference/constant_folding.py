@@ -75,10 +75,9 @@ class ConstantScope:
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._sparse: dict[str, onnx.SparseTensorProto] = {}
         self._known: dict[str, Array | None] = {}
-        self._inputs: set[str] = set()
+        self._inputs = set(traversal.value_names(graph.input))
         self.types: dict[str, onnx.TypeProto] = {}
         if isinstance(graph, onnx.GraphProto):
-            self._inputs = {v.name for v in graph.input}
             inputs = self._inputs if overridable else set()
             for tensor in graph.initializer:
                 if tensor.name not in inputs:
@@ -92,12 +91,10 @@ class ConstantScope:
                 self.types[pair.values.name] = onnx.helper.make_tensor_type_proto(
                     pair.values.data_type, list(pair.dims)
                 )
-            for info in (*graph.value_info, *graph.output, *graph.input):
+            for info in traversal.declared_values(graph):
                 if info.HasField("type"):
                     self.types[info.name] = info.type
-            self._declared = self._inputs | self._tensors.keys() | self._sparse.keys()
-        else:
-            self._declared = set(graph.input)
+        self._declared = self._inputs | self._tensors.keys() | self._sparse.keys()
         nodes = list(graph.node)
         self.producers = {name: node for node in nodes for name in node.output}
         for node in nodes:

@@ -55,7 +55,7 @@ def _describe_illegal(model: onnx.ModelProto) -> Iterator[str]:
         nodes = [n for n in nodes if op_traits.is_standard(n)]
         if not nodes:
             continue
-        types |= {v.name: v.type for v in (*graph.input, *graph.value_info, *graph.output)}
+        types |= shape_inference.declared_types(graph)
         for node in nodes:
             sizes = _declared_sizes(types.get(node.output[0]))
             if min(sizes, default=0) < 0 and _is_computed(place, graph, node.output[0]):
@@ -71,7 +71,7 @@ def _is_computed(place: traversal.Place, graph: onnx.GraphProto, value: str) -> 
     """Tell whether every run computes a value, or onnxruntime ends the process behind it."""
     reached = traversal.Flow(graph).downstream({value})
     if not place.steps:
-        return not reached.isdisjoint(v.name for v in graph.output)
+        return not reached.isdisjoint(traversal.value_names(graph.output))
     crashes = ("GatherND", "Slice", shape_inference.PROBE)
     return any(n.op_type in crashes and not reached.isdisjoint(n.input) for n in graph.node)
 

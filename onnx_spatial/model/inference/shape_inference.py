@@ -31,6 +31,7 @@ import onnx.defs
 import onnx.shape_inference
 
 from onnx_spatial.model import op_traits, traversal
+from onnx_spatial.model.graph.imports import import_everywhere
 from onnx_spatial.model.graph.remove_unused import remove_named, remove_where
 from onnx_spatial.model.graph.strip import MAX_KEPT_ELEMENTS
 from onnx_spatial.model.op_traits import Trait
@@ -113,13 +114,6 @@ def _register_probe(
     atexit.register(onnx.defs.deregister_schema, op_type, 1, DOMAIN)
 
 
-def import_probes(model: onnx.ModelProto) -> None:
-    """Import the domain of the probes in a model and its functions, in place."""
-    for imports in (model.opset_import, *(f.opset_import for f in model.functions)):
-        if all(entry.domain != DOMAIN for entry in imports):
-            imports.append(onnx.helper.make_opsetid(DOMAIN, 1))
-
-
 @contextmanager
 def _with_rule(rule: TypeRule) -> Iterator[None]:
     _current.rule = rule
@@ -136,7 +130,7 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
         model: a model without weights (`strip_weights`); the probes' domain is imported.
         rule: gives the output types of probes.
     """
-    import_probes(model)
+    import_everywhere(model, DOMAIN)
     with _registration:
         _register_probe(PROBE, _infer_probe)
         _register_probe(BOUND, _infer_bound)
@@ -191,10 +185,7 @@ def forget_negative_dims(model: onnx.ModelProto) -> None:
 
 
 def _forget_negative_dims(graph: traversal.GraphLike) -> None:
-    values = list(graph.value_info)
-    if isinstance(graph, onnx.GraphProto):
-        values += (*graph.input, *graph.output)
-    for value in values:
+    for value in traversal.declared_values(graph):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_value < 0:
                 dim.ClearField("dim_value")
@@ -239,20 +230,18 @@ def _dim_value(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 def declared_types(graph: traversal.GraphLike) -> dict[str, onnx.TypeProto]:
-    """Return the types that a graph declares, by value; a function declares none."""
-    if isinstance(graph, onnx.FunctionProto):
-        return {}
-    return {v.name: v.type for v in (*graph.value_info, *graph.output, *graph.input)}
+    """Return the types that a graph declares, by value."""
+    return {value.name: value.type for value in traversal.declared_values(graph)}
 
 
 def symbols(model: traversal.Index) -> set[str]:
     """Return the names of the symbolic dims that a model declares."""
     return {
         dim.dim_param
-        for _, graph in model.graphs
-        if isinstance(graph, onnx.GraphProto)
-        for info in (*graph.input, *graph.output, *graph.value_info)
-        for dim in info.type.tensor_type.shape.dim
+        for place, graph in model.graphs
+        if place.function is None
+        for value in traversal.declared_values(graph)
+        for dim in value.type.tensor_type.shape.dim
         if dim.dim_param
     }
 

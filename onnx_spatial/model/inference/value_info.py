@@ -46,7 +46,7 @@ def renew_value_info(
     doubtful = _doubtful_values(model, starts)
     shape_inference.forget_shapes(copy, doubtful)
     for place, graph in traversal.graphs(copy):
-        outputs = {v.name for v in graph.output} if isinstance(graph, onnx.GraphProto) else set()
+        outputs = traversal.value_names(graph.output)
         for name, known_type in known.get(place, {}).items():
             if place.function is None and name not in outputs and known_type.WhichOneof("value"):
                 graph.value_info.add(name=name).type.CopyFrom(known_type)
@@ -120,7 +120,7 @@ def _declare_types(
     graph: onnx.GraphProto, inferred: dict[str, onnx.TypeProto], doubtful: set[str]
 ) -> None:
     """Update value_info; drop doubtful entries that were not inferred."""
-    declared = {v.name for v in (*graph.value_info, *graph.output, *graph.input)}
+    declared = set(traversal.value_names(traversal.declared_values(graph)))
     for index in reversed(range(len(graph.value_info))):
         info = graph.value_info[index]
         if info.name not in doubtful:

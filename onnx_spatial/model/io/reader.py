@@ -156,11 +156,8 @@ def freeze_dims(proto: onnx.ModelProto, sizes: dict[str, int]) -> tuple[onnx.Mod
     copy = deepcopy(proto)
     replaced: set[str] = set()
     for _, graph in traversal.graphs(copy):
-        infos = list(graph.value_info)
-        if isinstance(graph, onnx.GraphProto):
-            infos += [*graph.input, *graph.output]
-        for info in infos:
-            for dim in _tensor_dims(info.type):
+        for value in traversal.declared_values(graph):
+            for dim in _tensor_dims(value.type):
                 if dim.dim_param in sizes:
                     replaced.add(dim.dim_param)
                     dim.dim_value = sizes[dim.dim_param]

@@ -331,13 +331,12 @@ def _declared_names(
         _InvalidError: two inputs have the same name; the element type of an input or output does not
             exist; the name of a dim is not text.
     """
-    is_function = isinstance(graph, onnx.FunctionProto)
-    inputs = list(graph.input) if is_function else [v.name for v in graph.input]
+    inputs = traversal.value_names(graph.input)
     declared = set(inputs)
     if len(declared) < len(inputs):
         twice = next(name for name in inputs if inputs.count(name) > 1)
         raise _InvalidError(f"{place} has two inputs of the name {twice!r}")
-    if is_function:
+    if isinstance(graph, onnx.FunctionProto):
         return declared, list(graph.output)
     for what, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
@@ -347,12 +346,10 @@ def _declared_names(
                     f"{what} {value.name!r} of {place} has element type {element_type}, which onnx "
                     f"{onnx.__version__} does not know"
                 )
-    for value in (*graph.input, *graph.output, *graph.value_info):
+    for value in traversal.declared_values(graph):
         for dim in value.type.tensor_type.shape.dim:
             if isinstance(dim.dim_param, bytes):  # protobuf's form of invalid UTF-8
                 raise _InvalidError(
                     f"is damaged: the name of a dim of {value.name!r} in {place} is not UTF-8 text"
                 )
-    declared.update(t.name for t in graph.initializer)
-    declared.update(t.values.name for t in graph.sparse_initializer)
-    return declared, [v.name for v in graph.output]
+    return declared | traversal.stored_names(graph), traversal.value_names(graph.output)

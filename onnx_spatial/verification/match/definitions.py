@@ -30,7 +30,7 @@ from onnx_spatial.model import op_traits, traversal
 from onnx_spatial.model.inference import constant_folding
 from onnx_spatial.model.io import external_data
 from onnx_spatial.model.op_traits import Trait
-from onnx_spatial.verification.match.graphs import Graphs, is_dense_constant, scopes, value_names
+from onnx_spatial.verification.match.graphs import Graphs, is_dense_constant, scopes
 from onnx_spatial.verification.values import STRING, constant_value
 
 T = TypeVar("T")
@@ -251,7 +251,7 @@ class Numbering:
         """Number the values of a graph, and return the numbers of its outputs."""
         is_main = place == traversal.Place()
         reads = self._reads[place] = {}
-        inputs = value_names(graph.input)
+        inputs = traversal.value_names(graph.input)
         for position, name in enumerate(inputs):
             reads[name] = self._number("input", name if is_main else (len(place.steps), position))
         for tensor in getattr(graph, "initializer", ()):
@@ -271,7 +271,7 @@ class Numbering:
                         reads[name] = number
         self.values[place] = values
         self.fed[place] = tuple(n if self._both.is_fed(n, place) else None for n in inputs)
-        return tuple(self.read(name, place) for name in value_names(graph.output))
+        return tuple(self.read(name, place) for name in traversal.value_names(graph.output))
 
     def _number_node(self, place: traversal.Place, node: onnx.NodeProto) -> list[int]:
         """Return the numbers of the definitions of a node's outputs."""

@@ -120,8 +120,8 @@ def with_names_of(original: onnx.ModelProto, converted: onnx.ModelProto) -> onnx
         for name in names_of_node
     }
     for _, graph in traversal.graphs(converted):
-        if isinstance(graph, onnx.GraphProto):
-            names.update(v.name for v in (*graph.input, *graph.output, *graph.initializer))
+        names.update(traversal.value_names((*graph.input, *graph.output)))
+        names.update(traversal.stored_names(graph))
     if all(names.issuperset(node.output) for _, _, node in traversal.nodes(original)):
         return converted
     result = onnx.ModelProto()

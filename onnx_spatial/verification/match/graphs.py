@@ -143,7 +143,9 @@ class Graphs:
         for place, graph_facts in known.items():
             constants = graph_facts.given.items()
             self.stored[place] |= {n: onnx.numpy_helper.from_array(v, n) for n, v in constants}
-        self.fed = {place: set(value_names(graph.input)) for place, graph in self.graphs.items()}
+        self.fed = {
+            place: set(traversal.value_names(graph.input)) for place, graph in self.graphs.items()
+        }
         self._imports: dict[tuple[str, str, str] | None, Imports] = {}
         self._read: dict[traversal.Place, set[str]] = {}
         #: The values that nodes compute from constants alone.
@@ -222,7 +224,9 @@ class Graphs:
         """Return the names that the nodes and outputs of the graph at `place` read."""
         if place not in self._read:
             graph = self.graphs[place]
-            names = set(value_names(graph.output)).union(*map(traversal.needs, graph.node))
+            names = set(traversal.value_names(graph.output)).union(
+                *map(traversal.needs, graph.node)
+            )
             self._read[place] = names
         return self._read[place]
 
@@ -511,11 +515,6 @@ def _with_attributes(node: onnx.NodeProto, known: GraphFacts | None) -> onnx.Nod
 def _is_complete(known: onnx.TypeProto) -> bool:
     """Return whether a type has an element type, as each of another kind than tensors has."""
     return not known.HasField("tensor_type") or bool(known.tensor_type.elem_type)
-
-
-def value_names(values: Iterable[str | onnx.ValueInfoProto]) -> list[str]:
-    """Return the names of inputs or outputs of a graph or a function."""
-    return [value if isinstance(value, str) else value.name for value in values]
 
 
 def _stored_names(
