@@ -32,6 +32,7 @@ from onnx_spatial.operators.operator import (
     Dim,
     Operator,
     Size,
+    check_entries,
     integers,
     show,
 )
@@ -67,27 +68,18 @@ class _Blocks(Operator):
                 f"entries of block_shape, not {show(array.shape)}",
                 code=Code.PARAMETER,
             )
-        for axis, b in enumerate(block):
-            if b < 1:
-                raise OperatorError(
-                    f"{self.name}: block_shape[{axis}] is {b}; it must be at least 1",
-                    code=Code.OUT_OF_RANGE,
-                )
+        check_entries(f"{self.name}: block_shape", block, 1)
         if math.prod(block) > INT64_MAX:
             raise OperatorError(
                 f"{self.name}: the product of block_shape {list(block)} overflows int64",
                 code=Code.OVERFLOW,
             )
         amounts = integers(f"{self.name}: {what}", array.reshape(-1))
-        for index, amount in enumerate(amounts):
-            if amount < 0:
-                raise OperatorError(
-                    f"{self.name}: {what}[{index // 2}][{index % 2}] is {amount}; it must not be "
-                    "negative",
-                    code=Code.OUT_OF_RANGE,
-                )
+        pairs = tuple(zip(amounts[::2], amounts[1::2], strict=True))
+        for axis, pair in enumerate(pairs):
+            check_entries(f"{self.name}: {what}[{axis}]", pair, 0)
         object.__setattr__(self, "block_shape", block)
-        object.__setattr__(self, field, tuple(zip(amounts[::2], amounts[1::2], strict=True)))
+        object.__setattr__(self, field, pairs)
 
     @property
     def positions(self) -> tuple[int, ...]:

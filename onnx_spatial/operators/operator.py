@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from onnx_spatial.errors import Code, OperatorError
-from onnx_spatial.operators.strided_copies import Copies, plan_of
+from onnx_spatial.operators.strided_copies import Copies
 
 #: A dimension: its size, the name that a model gives it (the same name is the same size), or None.
 Dim = int | str | None
@@ -107,6 +108,20 @@ def integers(name: str, values: object) -> tuple[int, ...]:
             f"{name} must be a list of integers, not {values!r}", code=Code.PARAMETER
         )
     return tuple(int(v) for v in array)
+
+
+def check_entries(name: str, values: Iterable[int], least: int, *, start: int = 0) -> None:
+    """Check that the entries of a parameter, numbered from `start`, are at least 1 or at least 0.
+
+    Raises:
+        OperatorError: one is less.
+    """
+    for index, value in enumerate(values, start):
+        if value < least:
+            rule = "be at least 1" if least else "not be negative"
+            raise OperatorError(
+                f"{name}[{index}] is {value}; it must {rule}", code=Code.OUT_OF_RANGE
+            )
 
 
 #: An integer, or the representation of an unknown size in an `Arithmetic`.
@@ -207,7 +222,13 @@ class Operator(ABC):
         Raises:
             OperatorError: the shape breaks a rule.
         """
-        return plan_of(self, x.shape).run(x, pad_value)
+        return _plan_of(self, x.shape).run(x, pad_value)
+
+
+@lru_cache(maxsize=256)
+def _plan_of(operator: Operator, shape: tuple[int, ...]) -> Copies:
+    """Return the copies of an operator for an input shape, made once."""
+    return operator.plan(shape)
 
 
 @dataclass(frozen=True)

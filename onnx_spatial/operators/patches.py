@@ -30,6 +30,7 @@ from onnx_spatial.operators.operator import (
     Dim,
     FixedOperator,
     Size,
+    check_entries,
     integers,
     show,
 )
@@ -78,12 +79,8 @@ class ExtractPatches(FixedOperator):
                     f"{self.name}: {field} has {len(values)} entries, kernel {len(self.kernel)}",
                     code=Code.ATTRIBUTE,
                 )
+            check_entries(f"{self.name}: {field}", values, 1)
             for axis, value in enumerate(values):
-                if value < 1:
-                    raise OperatorError(
-                        f"{self.name}: {field}[{axis}] is {value}; it must be at least 1",
-                        code=Code.OUT_OF_RANGE,
-                    )
                 if value > INT32_MAX:  # as in TensorFlow; sums of them then fit into int64
                     raise OperatorError(
                         f"{self.name}: {field}[{axis}] is {value}; it must fit into 32 bits",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,21 +46,6 @@ class Copies(Protocol):
 
     def run(self, x: Array, pad_value: object = None) -> Array:
         """Return the output, see `Operator.__call__`."""
-
-
-class Kernel(Protocol):
-    """An operator whose kernel consists of copies."""
-
-    def __hash__(self) -> int: ...
-
-    def plan(self, shape: Shape) -> Copies:
-        """Return the copies for an input of that shape."""
-
-
-@lru_cache(maxsize=256)
-def plan_of(kernel: Kernel, shape: Shape) -> Copies:
-    """Return the copies of an operator for an input shape, made once."""
-    return kernel.plan(shape)
 
 
 @dataclass(frozen=True)

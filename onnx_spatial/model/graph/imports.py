@@ -19,7 +19,7 @@ def used_domains(graph: traversal.GraphLike) -> set[str]:
 def import_missing(imports: Any, domains: Iterable[str], opset: int | None = None) -> None:
     """Import domains in version 1 where they are not imported yet, and ONNX's own as `opset`."""
     imported = op_traits.opsets_of(imports)
-    for domain in map(op_traits.canonical_domain, sorted(domains)):
+    for domain in map(op_traits.canonical_domain, sorted(domains, key=str)):
         if domain not in imported:
             imported[domain] = 1 if domain or opset is None else opset
             imports.append(onnx.helper.make_opsetid(domain, imported[domain]))

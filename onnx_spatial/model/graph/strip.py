@@ -136,8 +136,8 @@ def strip_types(model: onnx.ModelProto, main: Sequence[int] | None = None) -> on
 def _copy_names(graph: onnx.GraphProto, copy: onnx.GraphProto) -> None:
     """Copy a graph without types and tensors."""
     copy.name = graph.name
-    inputs = traversal.value_names(graph.input)
-    for name in dict.fromkeys([*inputs, *sorted(traversal.stored_names(graph))]):
+    stored = sorted(traversal.stored_names(graph), key=str)  # bytes are invalid UTF-8
+    for name in dict.fromkeys([*traversal.value_names(graph.input), *stored]):
         copy.input.add(name=name)
     for value in graph.output:
         copy.output.add(name=value.name)

@@ -117,7 +117,6 @@ def read(node: NodeFacts) -> Call:
     if node.domain != python_ops.DOMAIN:
         _check_unambiguous(node)
     call = _reader_of(node)(node)
-    call.check()
     shape = node.inputs[0].shape
     if shape is not None:
         if call.rank is not None and len(shape) != call.rank:

@@ -231,9 +231,6 @@ class FixedCall:
         """Key that is equal for calls that one function could serve: the operator."""
         return (self.operator,)
 
-    def check(self) -> None:
-        """Check nothing: the operator has checked itself."""
-
     def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> FixedOperator:
         """Return the operator."""
         return self.operator
@@ -284,6 +281,9 @@ class BlockCall:
         block, begins, ends: M entries each; begins and ends are the pads or the crops.
         rank: the input's rank if the spelling fixes it, else None.
         dialect: name of the spelling.
+
+    Raises:
+        OperatorError: a known parameter breaks a rule.
     """
 
     kind: type[SpaceToBatch] | type[BatchToSpace]
@@ -341,12 +341,7 @@ class BlockCall:
         """Key that is equal for calls that one function could serve."""
         return (self.kind, self.blocked)
 
-    def check(self) -> None:
-        """Check the known parameters.
-
-        Raises:
-            OperatorError: one breaks a rule.
-        """
+    def __post_init__(self) -> None:
         if self.operator is not None:
             return
         if self.blocked > MAX_BLOCKED:  # the declared length of a computed parameter

@@ -18,7 +18,7 @@ from onnx_spatial.operators import (
     ReorgYolo,
     SpaceToBatch,
 )
-from onnx_spatial.operators.operator import show
+from onnx_spatial.operators.operator import check_entries, show
 from onnx_spatial.operators.spellings.call import (
     ANY_INTEGER,
     BLOCKS,
@@ -65,23 +65,20 @@ def read_block(node: NodeFacts) -> BlockCall:
         )
     if rank < 2:
         raise OperatorError(f"data must have rank 2 or more, not {rank}", code=Code.RANK)
-    for name, entries, least in zip(names, vectors, (1, 0, 0), strict=True):
-        for axis, value in enumerate(entries.values or ()):
-            if value < least and axis:
-                rule = "be at least 1" if least else "not be negative"
-                raise OperatorError(
-                    f"{name}[{axis}] is {value}; it must {rule}", code=Code.OUT_OF_RANGE
-                )
-    block_shape, begins, ends = (
-        without_batch(name, entries, neutral)
-        for name, entries, neutral in zip(names, vectors, (1, 0, 0), strict=True)
-    )
+    # The entry of the batch axis is 1, 0 and 0; no other entry is less than that.
+    neutral = (1, 0, 0)
+    for name, entries, least in zip(names, vectors, neutral, strict=True):
+        check_entries(name, (entries.values or ())[1:], least, start=1)
+    block_shape, begins, ends = map(without_batch, names, vectors, neutral)
     return BlockCall(kind, block_shape, begins, ends, "openvino", rank=rank)
 
 
 def read_patches(node: NodeFacts) -> FixedCall:
     """Read ExtractImagePatches with `sizes` and `auto_pad`, channels first."""
-    kernel, strides, rates = (_positive_pair(node, name) for name in ("sizes", "strides", "rates"))
+    names = ("sizes", "strides", "rates")
+    kernel, strides, rates = (node.integers(name, 2) for name in names)
+    for name, entries in zip(names, (kernel, strides, rates), strict=True):
+        check_entries(f"attribute {name}", entries, 1)
     auto_pad = node.string("auto_pad").lower()
     if auto_pad not in _AUTO_PAD:
         raise OperatorError(
@@ -106,14 +103,3 @@ def read_reorg(node: NodeFacts) -> FixedCall:
             "attribute stride is an empty list; it must hold an integer", code=Code.OUT_OF_RANGE
         )
     return FixedCall(ReorgYolo(stride), "openvino")
-
-
-def _positive_pair(node: NodeFacts, name: str) -> tuple[int, ...]:
-    values = node.integers(name, 2)
-    for axis, value in enumerate(values):
-        if value < 1:
-            raise OperatorError(
-                f"attribute {name}[{axis}] is {value}; it must be at least 1",
-                code=Code.OUT_OF_RANGE,
-            )
-    return values

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from onnx_spatial.errors import Code, OperatorError
 from onnx_spatial.operators import AutoPad, ExtractPatches
+from onnx_spatial.operators.operator import check_entries
 from onnx_spatial.operators.spellings.call import (
     BLOCKS,
     TF_TYPES,
@@ -93,10 +94,5 @@ def _spatial_entries(node: NodeFacts, name: str, rank: int) -> tuple[int, ...]:
             f"attribute {name} is {list(values)}; its first and last entry (batch, channel) must be 1",
             code=Code.ATTRIBUTE,
         )
-    for axis, value in enumerate(values):
-        if value < 1:
-            raise OperatorError(
-                f"attribute {name}[{axis}] is {value}; it must be at least 1",
-                code=Code.OUT_OF_RANGE,
-            )
+    check_entries(f"attribute {name}", values, 1)
     return values[1:-1]
