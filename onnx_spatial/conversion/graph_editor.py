@@ -179,7 +179,7 @@ class GraphEditor:
         layouts = self._read_layouts()
         if layouts is None:
             return False
-        initializers = self._model.patch.has_initializers(self.place)
+        initializers = self._model.patch.model.may_store(self.place)
         edit = with_fewer_changes(layouts, self.fused, initializers=initializers)
         if edit is None:
             return False

@@ -131,12 +131,8 @@ def add_functions(
 
 
 def _raise_ir_version(model: onnx.ModelProto) -> None:
-    """Give a model the first IR version that has local functions, without a change of its meaning.
-
-    Before IR version 4 initializers were listed as inputs that nobody could feed; in later versions such
-    inputs can be fed.
-    """
-    if model.ir_version < 4:
+    """Give a model the first IR version that has local functions, without a change of its meaning."""
+    if not traversal.has_defaults(model):  # in the new version the inputs could be fed
         stored = {tensor.name for tensor in model.graph.initializer}
         for index in reversed(range(len(model.graph.input))):
             if model.graph.input[index].name in stored:

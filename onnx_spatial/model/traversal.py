@@ -132,6 +132,14 @@ def declared_values(graph: GraphLike) -> list[onnx.ValueInfoProto]:
     return [*graph.value_info, *graph.output, *graph.input]
 
 
+def has_defaults(model: onnx.ModelProto) -> bool:
+    """Tell whether an initializer of the name of an input is its default, which can be overridden.
+
+    Files older than IR 4 list every initializer as an input too, and none of them can be fed.
+    """
+    return model.ir_version >= 4
+
+
 def required_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Return the inputs of a model that have no default."""
     stored = stored_names(model.graph)
@@ -341,6 +349,13 @@ class Index:
     def graph(self, position: int) -> GraphLike:
         """Return the graph that holds the node at a position."""
         return self.graphs[self._graph_of[position]][1]
+
+    def may_store(self, place: Place) -> bool:
+        """Tell whether new constants of a graph may be initializers.
+
+        Functions have none, and in files older than IR 4 each is an input too, see `has_defaults`.
+        """
+        return has_defaults(self.model) and place.function is None
 
     @cached_property
     def kinds(self) -> dict[tuple[str, str], list[int]]:

@@ -233,8 +233,8 @@ def _compare_input_shapes(
             isinstance(new, int) and new != old for old, new in zip(old_dims, new_dims, strict=True)
         ):
             interface.narrowed.append(line)
-    if original.ir_version < 4:
-        return  # all initializers were inputs, and none could be fed
+    if not traversal.has_defaults(original):
+        return
     defaults = {tensor.name for tensor in original.graph.initializer}
     interface.blocking += (
         f"initializer {value.name!r} can no longer be overridden"

@@ -85,6 +85,7 @@ class Patch:
     written again only to read another value, under its old name, does not say where it comes from.
 
     Attributes:
+        model: the model, which stays as it is.
         part: which nodes these are.
         nodes: the nodes by position in `traversal.nodes`.
         names: names that are free.
@@ -94,7 +95,7 @@ class Patch:
         """Read the part.
 
         Args:
-            index: the model, which stays as it is.
+            index: the model.
             starts: positions of the nodes that are edited; None to read all nodes.
 
         Raises:
@@ -103,33 +104,26 @@ class Patch:
         every = ModelPart(range(len(index.nodes)))
         self.part = every if starts is None else part_around(index, starts)
         self.names = Names(index)
-        self._proto = index.model
+        self.model = index
         self._flow = index.flow(index.model.graph)
-        self._model = _read_graphs(index.model, self.part.main)
-        self.nodes = dict(zip(self.part.nodes, traversal.ir_nodes(self._model), strict=True))
+        self._ir_model = _read_graphs(index.model, self.part.main)
+        self.nodes = dict(zip(self.part.nodes, traversal.ir_nodes(self._ir_model), strict=True))
         #: Position of each node in its graph.
         self._index = {
             node: place
-            for graph in traversal.ir_graphs(self._model)
+            for graph in traversal.ir_graphs(self._ir_model)
             for place, node in enumerate(graph)
         }
         self._far: list[int] = []
         if self.part.main is not None:
-            self._index.update(zip(self._model.graph, self.part.main, strict=True))
+            self._index.update(zip(self._ir_model.graph, self.part.main, strict=True))
             self._far = sorted(
                 {*range(len(self._flow.nodes))}.difference(self.part.main), reverse=True
             )
 
     def edit(self, edit: GraphEdit, place: traversal.Place) -> dict[ir.Node, list[ir.Node]]:
         """Edit the graph at a place; return the new nodes in the place of each draft's node."""
-        return apply_edit(edit, self.names, initializers=self.has_initializers(place))
-
-    def has_initializers(self, place: traversal.Place) -> bool:
-        """Tell whether constants of a graph may be initializers.
-
-        Files older than IR 4 list every initializer as an input too; functions have none at all.
-        """
-        return self._proto.ir_version >= 4 and place.function is None
+        return apply_edit(edit, self.names, initializers=self.model.may_store(place))
 
     def apply(self) -> onnx.ModelProto:
         """Return a copy of the message with the edits.
@@ -137,11 +131,11 @@ class Patch:
         Raises:
             ModelFileError: a graph cannot be written.
         """
-        copy = deepcopy(self._proto)
+        copy = deepcopy(self.model.model)
         try:
-            self._patch_graph(copy.graph, self._model.graph)
+            self._patch_graph(copy.graph, self._ir_model.graph)
             for message, function in zip(
-                copy.functions, self._model.functions.values(), strict=True
+                copy.functions, self._ir_model.functions.values(), strict=True
             ):
                 self._patch_graph(message, function)
         except ir.serde.SerdeError as error:
@@ -151,7 +145,7 @@ class Patch:
         return copy
 
     def _patch_graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
-        far = self._far.copy() if graph is self._model.graph else []
+        far = self._far.copy() if graph is self._ir_model.graph else []
         before, outside = list(message.node), frozenset(far)
         entries: list[int | onnx.NodeProto] = []  # a position, or a new node
         named: dict[str, onnx.NodeProto] | None = None

@@ -43,7 +43,7 @@ def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.Mo
     copy = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     copier = _WithoutWeights(folder)
     copier.copy_graph(model.graph, copy.graph)
-    if model.ir_version >= 4:  # before, initializers were inputs too and could not be overridden
+    if traversal.has_defaults(model):
         _drop_defaults(copy.graph)
     for function in model.functions:
         target = copy.functions.add()

@@ -306,8 +306,7 @@ def scopes(
 ) -> Iterator[GraphInScope]:
     """Yield every graph of a model with its scope, functions last; `scope_of` makes a scope."""
     opsets = op_traits.opsets_of(model.opset_import)
-    # Before IR 4 every initializer had to be listed as an input; none could be overridden.
-    main = scope_of(model.graph, opsets, overridable=model.ir_version >= 4)
+    main = scope_of(model.graph, opsets, overridable=traversal.has_defaults(model))
     yield from _scopes_inside(main, model.graph, opsets, scope_of)
     for function in model.functions:
         own = op_traits.opsets_of(function.opset_import)

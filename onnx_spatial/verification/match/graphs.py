@@ -244,7 +244,7 @@ class Graphs:
     @cached_property
     def overridable(self) -> set[str]:
         """Names of the inputs that have an initializer for a default."""
-        if self.model.ir_version < 4:  # every initializer was listed as an input; none could be fed
+        if not traversal.has_defaults(self.model):
             return set()
         return {t.name for t in self.model.graph.initializer if t.name in self.fed[MAIN]}
 

@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 
 from onnx_spatial.errors import Code, UsageError
+from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.operators import Dim
@@ -68,8 +69,8 @@ def graph_inputs(model: onnx.ModelProto) -> list[GraphInput]:
     inputs = []
     for value in model.graph.input:
         default = initializers.get(value.name)
-        if default is not None and model.ir_version < 4:
-            continue  # all initializers were inputs, and none could be fed
+        if default is not None and not traversal.has_defaults(model):
+            continue
         known = shape_inference.dims(value.type)
         dims = None
         if known is not None:
