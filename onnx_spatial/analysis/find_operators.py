@@ -47,9 +47,6 @@ logger = logging.getLogger(__name__)
 
 #: Passes of folding and inference; each resolves the parameters computed behind one more operator.
 _MAX_PASSES = 32
-#: Domains whose types onnx infers.
-_INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml", shape_inference.DOMAIN})
-
 
 #: A copy of a model that declares every inferred type, and its graphs.
 Inferred = tuple[onnx.ModelProto, list[constant_folding.GraphInScope]]
@@ -276,8 +273,7 @@ def _drop_doubtful_shapes(model: Index) -> None:
     probed = {node.output[0] for node, _ in _probes_of(model) if node.output}
     behind = model.flow(model.model.graph).downstream(probed) if probed else set[str]()
     inputs = (name for _, graph in model.graphs for name in traversal.value_names(graph.input))
-    unknown = (each for kind, each in model.kinds.items() if kind[0] not in _INFERRED)
-    opaque = (n for positions in unknown for p in positions for n in model.nodes[p].output)
+    opaque = shape_inference.opaque_values(model)
     shape_inference.forget_shapes(model.model, behind.difference(inputs, opaque))
 
 

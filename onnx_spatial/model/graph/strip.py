@@ -46,13 +46,9 @@ def strip_weights(model: onnx.ModelProto, folder: Path | None = None) -> onnx.Mo
     if traversal.has_defaults(model):
         _drop_defaults(copy.graph)
     for function in model.functions:
-        target = copy.functions.add()
-        for field, value in function.ListFields():
-            if hasattr(value, "extend"):
-                if field.name != "node":
-                    getattr(target, field.name).extend(value)
-            else:
-                setattr(target, field.name, value)
+        fields = {field.name: value for field, value in function.ListFields()}
+        fields.pop("node", None)
+        target = copy.functions.add(**fields)
         _copy_nodes(function.node, target, copier.copy_graph, copier.copy_attribute)
     opset = op_traits.assumed_opset(model.ir_version)
     import_missing(copy.opset_import, used_domains(copy.graph), opset)

@@ -38,6 +38,8 @@ from onnx_spatial.model.op_traits import Trait
 
 DOMAIN = "onnx_spatial.probe"
 PROBE = "Probe"
+#: Domains whose types onnx infers.
+_INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml", DOMAIN})
 #: INT attribute: the number of a probe.
 NUMBER = "onnx_spatial_probe"
 #: Operator type of the nodes that bound what inference follows, in the same domain.
@@ -243,6 +245,19 @@ def symbols(model: traversal.Index) -> set[str]:
         for value in traversal.declared_values(graph)
         for dim in value.type.tensor_type.shape.dim
         if dim.dim_param
+    }
+
+
+def opaque_values(model: traversal.Index) -> set[str]:
+    """Return the outputs of operators whose types onnx cannot infer, but of those in functions."""
+    local = {(function.domain, function.name) for function in model.model.functions}
+    return {
+        name
+        for operator, positions in model.kinds.items()
+        if operator not in local and operator[0] not in _INFERRED
+        for position in positions
+        if model.place(position).function is None
+        for name in model.nodes[position].output
     }
 
 

@@ -18,9 +18,6 @@ from onnx_spatial.model.graph.strip import strip_weights
 from onnx_spatial.model.inference import shape_inference
 from onnx_spatial.model.traversal import Index, Place
 
-#: Domains whose types onnx infers.
-_INFERRED = frozenset({"", "ai.onnx", "ai.onnx.ml"})
-
 
 def renew_value_info(
     model: Index,
@@ -87,16 +84,8 @@ def _outputs_of_calls(model: Index, functions: set[tuple[str, str, str]]) -> set
 
 def _doubtful_values(model: Index, starts: set[str]) -> set[str]:
     """Return `starts` and the values behind, but for those of operators that onnx does not know."""
-    local = {(f.domain, f.name) for f in model.model.functions}
-    opaque = {
-        name
-        for operator, positions in model.kinds.items()
-        if operator not in local and operator[0] not in _INFERRED
-        for position in positions
-        if model.place(position).function is None
-        for name in model.nodes[position].output
-    }
-    return (model.flow(model.model.graph).downstream(starts) - opaque) | starts
+    behind = model.flow(model.model.graph).downstream(starts)
+    return (behind - shape_inference.opaque_values(model)) | starts
 
 
 def _drop_in_functions(

@@ -100,9 +100,8 @@ def write(
 @contextmanager
 def _external_data(source: Source, path: Path) -> Iterator[Source]:
     """Write the data file of a model, and yield the rest; remove the file if the block fails."""
-    numbers = itertools.chain([""], map("_{}".format, itertools.count(1)))
-    names = (f"{path.name}.data{number}" for number in numbers)
-    target = next(p for p in map(path.with_name, names) if not p.exists() and not p.is_symlink())
+    targets = _numbered_paths(path, ".data")
+    target = next(p for p in targets if not p.exists() and not p.is_symlink())
     moved, data = external_data.externalize_weights(source.proto, target.name)
     if not data:
         yield source
@@ -322,10 +321,16 @@ def _place_data(source: Source, path: Path) -> tuple[Source, _Pairs]:
 
 def _free_name(path: Path, origin: Path, taken: Collection[str]) -> str:
     """Return a name beside `path` for a copy of `origin`: unused, or of a file with equal bytes."""
-    for number in itertools.count():
-        name = f"{path.name}_data{f'_{number}' if number else ''}"
-        target = path.with_name(name)
-        free = not target.is_symlink() and (not target.exists() or _same_bytes(origin, target))
-        if name not in taken and free:
-            return name
-    raise AssertionError
+    return next(
+        target.name
+        for target in _numbered_paths(path, "_data")
+        if target.name not in taken
+        and not target.is_symlink()
+        and (not target.exists() or _same_bytes(origin, target))
+    )
+
+
+def _numbered_paths(path: Path, suffix: str) -> Iterator[Path]:
+    """Yield OUT and a suffix beside `path`, then the same with _1, _2, ... behind it."""
+    yield path.with_name(f"{path.name}{suffix}")
+    yield from (path.with_name(f"{path.name}{suffix}_{n}") for n in itertools.count(1))
