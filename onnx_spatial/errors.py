@@ -28,6 +28,13 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def innermost_message(error: BaseException) -> str:
+    """Return the first line of the innermost message; the outer ones may quote whole graphs."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def list_names(names: Sequence[str], most: int = 3) -> str:
     """Return the first names in one line, and how many there are more: "a, b, c and 2 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

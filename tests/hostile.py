@@ -142,7 +142,7 @@ def _retype(change: Callable[[onnx.TypeProto], object]) -> Callable[[onnx.ModelP
 def _nested(made: onnx.ModelProto) -> None:
     held = made.graph
     for number in range(DEEP):
-        node = held.node.add(op_type="If", output=[f"o{number}"])
+        node = held.node.add(op_type="If", input=["x"], output=[f"o{number}"])
         held = node.attribute.add(name="then_branch", type=onnx.AttributeProto.GRAPH).g
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.errors import Code, ModelFileError
+from onnx_spatial.errors import Code, ModelFileError, innermost_message
 from onnx_spatial.model import traversal
 from onnx_spatial.model.graph.new_nodes import ORIGIN, GraphEdit, Names, apply_edit
 from onnx_spatial.model.graph.remove_unused import remove_where
@@ -140,7 +140,7 @@ class Patch:
                 self._patch_graph(message, function)
         except ir.serde.SerdeError as error:
             raise ModelFileError(
-                f"the graph cannot be written: {_innermost_message(error)}", code=Code.INVALID_GRAPH
+                f"the graph cannot be written: {innermost_message(error)}", code=Code.INVALID_GRAPH
             ) from None
         return copy
 
@@ -199,15 +199,9 @@ def _read_graphs(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model
         raise  # `conversion.pipeline` reports it
     except Exception as error:  # onnx_ir raises many types for graphs that contradict themselves
         raise ModelFileError(
-            f"the graph cannot be read: {_innermost_message(error)}", code=Code.INVALID_GRAPH
+            f"the graph cannot be read: {innermost_message(error)}", code=Code.INVALID_GRAPH
         ) from None
 
-
-def _innermost_message(error: BaseException) -> str:
-    """Return the first line of the innermost message; the outer ones quote whole graphs."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _is_same_operator(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:

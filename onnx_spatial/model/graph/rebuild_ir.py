@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import ModelFileError, innermost_message
 from onnx_spatial.model import traversal
 from onnx_spatial.model.traversal import IrGraph
 
@@ -39,9 +39,8 @@ def to_ir(
     try:
         model = ir.from_proto(edited)
     except Exception as error:  # onnx_ir raises many types, of which only some are its own
-        while error.__cause__ is not None:
-            error = error.__cause__  # type: ignore[assignment]
-        raise ModelFileError(f"onnx_ir cannot hold the model: {error}") from None
+        reason = innermost_message(error)
+        raise ModelFileError(f"onnx_ir cannot hold the model: {reason}") from None
     if folder is not None:
         for body in (model.graph, *(function.graph for function in model.functions.values())):
             ir.external_data.set_base_dir(body, folder)

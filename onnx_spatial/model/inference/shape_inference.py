@@ -20,8 +20,7 @@ import atexit
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -116,15 +115,6 @@ def _register_probe(
     atexit.register(onnx.defs.deregister_schema, op_type, 1, DOMAIN)
 
 
-@contextmanager
-def _with_rule(rule: TypeRule) -> Iterator[None]:
-    _current.rule = rule
-    try:
-        yield
-    finally:
-        _current.rule = None
-
-
 def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     """Infer the value_info of a model; return `model` itself if onnx's inference fails.
 
@@ -145,14 +135,16 @@ def infer(model: onnx.ModelProto, rule: TypeRule) -> onnx.ModelProto:
     local = {(function.domain, function.name) for function in model.functions}
     for graph in graphs:
         _spell_standard_domain(graph, local)
-        _forget_negative_dims(graph)
+    forget_negative_dims(bounded)
     has_bounds = _insert_bounds(bounded)
+    _current.rule = rule
     try:
-        with _with_rule(rule):
-            inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(bounded, data_prop=True)
     except Exception as error:  # of many types; none may stop a conversion
         logger.info("onnx shape inference gave up: %s", error)
         return model
+    finally:
+        _current.rule = None
     if has_bounds:
         _remove_bounds(inferred)
     return inferred
@@ -183,14 +175,10 @@ def check_negative_dims(model: onnx.ModelProto) -> None:
 def forget_negative_dims(model: onnx.ModelProto) -> None:
     """Remove the dims that exporters declare as -1 because they are unknown, in place."""
     for _, graph in traversal.graphs(model):
-        _forget_negative_dims(graph)
-
-
-def _forget_negative_dims(graph: traversal.GraphLike) -> None:
-    for value in traversal.declared_values(graph):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_value < 0:
-                dim.ClearField("dim_value")
+        for value in traversal.declared_values(graph):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:
+                    dim.ClearField("dim_value")
 
 
 def element_type(known: onnx.TypeProto | None) -> int | None:

@@ -43,6 +43,11 @@ def read(model: Model | Source, *, data: bool = True) -> Source:
     """
     try:
         return _read_form(model, data)
+    except UnicodeDecodeError:
+        name = model if isinstance(model, str | os.PathLike) else "model"
+        raise ModelFileError(
+            f"{name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
+        ) from None
     except ModelFileError as error:
         if isinstance(model, str | os.PathLike) and error.code in (Code.UNREADABLE, Code.NOT_ONNX):
             advice = other_formats.advise_export(Path(model))
@@ -70,13 +75,8 @@ def _read_form(model: Model | Source, data: bool) -> Source:
     if not source.proto.HasField("graph") or not source.proto.ir_version:
         reason = "it is empty" if source.data == b"" else "it holds no graph or no ir_version"
         raise ModelFileError(f"{source.name}: is not an ONNX model: {reason}", code=Code.NOT_ONNX)
-    try:
-        validate.check(source.proto, source.name)
-        external_data.check_data(source, files=data)
-    except UnicodeDecodeError:
-        raise ModelFileError(
-            f"{source.name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
-        ) from None
+    validate.check(source.proto, source.name)
+    external_data.check_data(source, files=data)
     return source
 
 
@@ -107,10 +107,6 @@ def _parse_bytes(data: bytes, name: str) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
-    except UnicodeDecodeError:  # of protobuf's implementation in Python
-        raise ModelFileError(
-            f"{name}: is damaged: a name in it is not UTF-8 text", code=Code.DAMAGED
-        ) from None
     except (DecodeError, RuntimeError) as error:
         if other_formats.is_lfs_pointer(data):
             raise ModelFileError(

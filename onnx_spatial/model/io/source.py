@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from onnx_spatial.errors import ModelFileError
+from onnx_spatial.errors import ModelFileError, innermost_message
 from onnx_spatial.model import traversal
 
 #: A model as callers pass it.
@@ -64,10 +64,8 @@ def of_ir(model: ir.Model) -> Source:
     try:
         proto = ir.to_proto(model)
     except Exception as error:  # onnx_ir raises many types, of which only some are its own
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise ModelFileError(f"model: onnx_ir cannot serialize it: {cause}") from None
+        reason = innermost_message(error)
+        raise ModelFileError(f"model: onnx_ir cannot serialize it: {reason}") from None
     external = [
         (tensor, message)
         for tensor, message in _tensor_pairs(model, proto)

@@ -51,33 +51,19 @@ def check(model: onnx.ModelProto, name: str) -> None:
         UnicodeDecodeError: a name is not UTF-8 text.
     """
     try:
-        _check_depth(model)
-        _check_functions(model)
         own_types = {f.name for f in model.functions if op_traits.is_standard_domain(f.domain)}
         for graph in (*model.functions, model.graph):
             is_function = isinstance(graph, onnx.FunctionProto)
             place = traversal.Place(_identity_of(graph) if is_function else None)
             opset = _standard_opset((graph if is_function else model).opset_import, place)
             _Dataflow(place, opset, own_types).check_graph(graph)
+        _check_functions(model)
     except _InvalidError as error:
         raise ModelFileError(f"{name}: {error}", code=Code.INVALID_GRAPH) from None
 
 
 class _InvalidError(Exception):
     """Rule that the model breaks, and where."""
-
-
-def _check_depth(model: onnx.ModelProto) -> None:
-    pending: list[tuple[traversal.GraphLike, int]] = [(model.graph, 0)]
-    pending += ((function, 0) for function in model.functions)
-    while pending:
-        graph, depth = pending.pop()
-        if depth > MAX_DEPTH:
-            raise _InvalidError(
-                f"graphs are nested more than {MAX_DEPTH} deep, which no file can hold"
-            )
-        nodes = (node for node in graph.node if node.attribute)
-        pending += ((g, depth + 1) for node in nodes for _, g in traversal.subgraphs(node))
 
 
 def _identity_of(function: onnx.FunctionProto) -> Identity:
@@ -188,9 +174,13 @@ class _Dataflow:
         """Check one graph; return the names that it captures from its outer graphs.
 
         Raises:
-            _InvalidError: a value has no producer or two, a standard node is not as its schema says, or
-                nodes form a cycle.
+            _InvalidError: graphs are nested too deep, a value has no producer or two, a standard node
+                is not as its schema says, or nodes form a cycle.
         """
+        if len(self._outer) > MAX_DEPTH:
+            raise _InvalidError(
+                f"graphs are nested more than {MAX_DEPTH} deep, which no file can hold"
+            )
         nodes = list(graph.node)
         declared, results = _declared_names(graph, self._place)
         own = declared | self._produced_names(nodes, declared)
