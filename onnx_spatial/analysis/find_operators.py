@@ -131,7 +131,8 @@ def infer_inlined(
 ) -> Inlined:
     """Inline the functions of a model, and infer its types; the arguments are those of `inferred`."""
     copy = with_probes(model, infos, folder)
-    inlined, positions = copy, list[int | None]()
+    inlined = copy
+    positions = list[int | None]()
     import_everywhere(copy.model, shape_inference.DOMAIN)
     if copy.model.functions:
         messages = (copy.model, *copy.model.functions)
@@ -150,21 +151,22 @@ def infer_inlined(
     return Inlined(copy, inlined, call_sites, infer_at_call_sites(inlined, call_sites), positions)
 
 
-def _resolve_facts(found: Inlined, infos: Sequence[OperatorInfo], symbols: set[str]) -> None:
+def _resolve_facts(inlined: Inlined, infos: Sequence[OperatorInfo], symbols: set[str]) -> None:
     """Resolve facts, calls and errors of `infos` by what was found at their call sites."""
-    sites: dict[int, list[CallSite]] = {id(info): [] for info in infos if info.known_domain}
-    for call_site in found.call_sites:
-        sites[id(call_site.info)].append(call_site)
-    if not all(sites.values()):  # in functions without calls only what these say is known
-        scope_of = {id(graph): scope for scope, graph in constant_folding.scopes(found.copy.model)}
-        for node, graph in _probes_of(found.copy):
+    sites_of: dict[int, list[CallSite]] = {id(info): [] for info in infos if info.known_domain}
+    for call_site in inlined.call_sites:
+        sites_of[id(call_site.info)].append(call_site)
+    if not all(sites_of.values()):  # in functions without calls only what these say is known
+        scopes = constant_folding.scopes(inlined.copy.model)
+        scope_of = {id(graph): scope for scope, graph in scopes}
+        for node, graph in _probes_of(inlined.copy):
             info = infos[_number_of(node).i]
-            if not sites[id(info)]:
+            if not sites_of[id(info)]:
                 info.dead = True
-                sites[id(info)] = [CallSite(info, node, scope=scope_of[id(graph)])]
+                sites_of[id(info)] = [CallSite(info, node, scope=scope_of[id(graph)])]
     for info in infos:
         if info.known_domain:
-            join_call_sites(info, sites[id(info)], symbols)
+            join_call_sites(info, sites_of[id(info)], symbols)
 
 
 def _find_call_sites(inlined: Index, infos: Sequence[OperatorInfo]) -> list[CallSite]:
@@ -372,7 +374,7 @@ class Analysis(Sequence[OperatorInfo]):
         model: onnx.ModelProto | Index,
         operators: Sequence[OperatorInfo],
         folder: Path | None = None,
-        found: Inlined | None = None,
+        inlined: Inlined | None = None,
     ) -> None:
         """Keep the operators of a model, and what inference found with them, if it did.
 
@@ -380,13 +382,13 @@ class Analysis(Sequence[OperatorInfo]):
             model: the model; it is not changed.
             operators: its spatial operators.
             folder: folder of the external data.
-            found: the result of inference.
+            inlined: the result of inference.
         """
         self.model = Index.of(model)
         self._operators = operators
         self._folder = folder
-        if found is not None:
-            self._inlined = found
+        if inlined is not None:
+            self._inlined = inlined
 
     @overload
     def __getitem__(self, index: int) -> OperatorInfo: ...
@@ -417,16 +419,18 @@ class Analysis(Sequence[OperatorInfo]):
 
     def node_facts(self, positions: Collection[int]) -> dict[int, NodeFacts]:
         """Return what is known of some nodes, by their positions in `traversal.nodes`."""
-        scopes, (known, graphs) = [each.scope for each in self.facts], self._inferred
-        scope_of = {id(graph): scope for scope, (_, graph) in zip(scopes, graphs, strict=True)}
-        symbols, found = shape_inference.symbols(self.model), dict[int, NodeFacts]()
-        for position, (_, graph, node) in enumerate(traversal.nodes(known)):
+        model, graphs = self._inferred
+        pairs = zip(self.facts, graphs, strict=True)
+        scope_of = {id(graph): facts.scope for facts, (_, graph) in pairs}
+        symbols = shape_inference.symbols(self.model)
+        facts_of: dict[int, NodeFacts] = {}
+        for position, (_, graph, node) in enumerate(traversal.nodes(model)):
             if position in positions:
                 scope = scope_of[id(graph)]
                 inputs = (input_facts(scope.type(name)) if name else None for name in node.input)
                 facts = NodeFacts(node.op_type, node.domain, tuple(inputs), read_attributes(node))
-                found[position] = with_own_names(facts, symbols)
-        return found
+                facts_of[position] = with_own_names(facts, symbols)
+        return facts_of
 
 
 def find(
@@ -447,7 +451,8 @@ def find(
     Raises:
         ModelFileError: the model cannot run, and `runnable` is given.
     """
-    index, accepted = Index.of(model), DOMAINS | set(domains)
+    index = Index.of(model)
+    accepted = DOMAINS | set(domains)
     local = {(f.domain, f.name) for f in index.model.functions}  # whose calls are no operators
     infos: list[OperatorInfo] = []
     for (domain, op_type), positions in index.kinds.items():
@@ -463,43 +468,51 @@ def find(
     if not any(info.known_domain for info in infos):
         check_text(index.nodes)
         return Analysis(index, infos, folder)
-    found = infer_inlined(index, infos, folder)
+    inlined = infer_inlined(index, infos, folder)
     if runnable:
-        illegal_sizes.check_sizes(found.model, found.inferred[0], found.infer)
-    _resolve_facts(found, infos, shape_inference.symbols(index))
-    return Analysis(index, infos, folder, found)
+        illegal_sizes.check_sizes(inlined.model, inlined.inferred[0], inlined.infer)
+    _resolve_facts(inlined, infos, shape_inference.symbols(index))
+    return Analysis(index, infos, folder, inlined)
 
 
-def _join_facts(found: Inferred, copies: Mapping[int, Sequence[_Copy]]) -> list[GraphFacts]:
-    """Join what inference found with what all calls of a function agree on, by position in `copies`."""
-    known, graphs = found
-    nodes = list(traversal.nodes(known)) if copies else []
-    for position, each in copies.items():
-        _fix_attributes(nodes[position][2], [copy.node for copy in each])
+def _join_facts(inferred: Inferred, copies_of: Mapping[int, Sequence[_Copy]]) -> list[GraphFacts]:
+    """Join what inference found with what all calls of a function agree on.
+
+    Args:
+        inferred: what inference found in the model as it is; types of values in functions are added.
+        copies_of: the inlined copies of each node in a function, by its position.
+
+    Returns:
+        What is known of each graph, in the order of `traversal.graphs`.
+    """
+    model, graphs = inferred
+    nodes = list(traversal.nodes(model)) if copies_of else []
+    for position, copies in copies_of.items():
+        _fix_attributes(nodes[position][2], [copy.node for copy in copies])
     scope_of = {id(graph): scope for scope, graph in graphs}
     inputs = {id(scope): set(g.input) for scope, g in graphs if isinstance(g, onnx.FunctionProto)}
-    seen_of: dict[Place, dict[str, list[_Seen]]] = {}
+    arguments_of: dict[Place, dict[str, list[_Seen]]] = {}  # by function and name of the input
     given: dict[int, dict[str, Array]] = {}
-    for position, each in copies.items():
+    for position, copies in copies_of.items():
         place, graph, node = nodes[position]
-        for owner, name, seen in _values_of_node(scope_of[id(graph)], node, each):
-            known_type = _joined_type([s.scope.type(s.name) if s.name else None for s in seen])
-            if known_type is not None:
-                owner.types[name] = known_type
+        for owner, name, seen in _values_of_node(scope_of[id(graph)], node, copies):
+            joined = _joined_type([s.scope.type(s.name) if s.name else None for s in seen])
+            if joined is not None:
+                owner.types[name] = joined
             if name in inputs.get(id(owner), ()):
-                seen_of.setdefault(Place(place.function), {})[name] = seen
+                arguments_of.setdefault(Place(place.function), {})[name] = seen
                 if (value := _joined_value(seen)) is not None:
                     owner.assume(name, value)
                     given.setdefault(id(owner), {})[name] = value
     sizes_of: dict[int, SymbolicValues] = {}
-    arguments = {
-        function: [_join_argument(name, seen, sizes_of) for name, seen in each.items()]
-        for function, each in seen_of.items()
+    joined_arguments = {
+        function: [_join_argument(name, seen, sizes_of) for name, seen in arguments.items()]
+        for function, arguments in arguments_of.items()
     }
     facts = []
-    for (place, _), (scope, _) in zip(traversal.graphs(known), graphs, strict=True):
+    for (place, _), (scope, _) in zip(traversal.graphs(model), graphs, strict=True):
         sizes = SymbolicValues(scope)
-        for name, dims, elements in arguments.get(Place(place.function), ()):
+        for name, dims, elements in joined_arguments.get(Place(place.function), ()):
             if dims is not None:
                 sizes.note(name, dims)
             if elements is not None:
@@ -535,13 +548,14 @@ def _values_of_node(
 ) -> Iterator[tuple[ConstantScope, str, list[_Seen]]]:
     """Yield each input and output of a node of a function: its graph, its name, what is seen of it."""
     for side in ("input", "output"):
-        names = [getattr(copy.node, side) for copy in copies]
+        names_of_copies = [getattr(copy.node, side) for copy in copies]
         for index, name in enumerate(getattr(node, side)):
             owner = scope.owner(name) if name else None
             if owner is not None:
-                pairs = zip(copies, names, strict=True)
+                pairs = zip(copies, names_of_copies, strict=True)
                 seen = [
-                    _Seen(c.scope, each[index] if index < len(each) else "") for c, each in pairs
+                    _Seen(copy.scope, names[index] if index < len(names) else "")
+                    for copy, names in pairs
                 ]
                 yield owner, name, seen
 
@@ -579,22 +593,23 @@ def _join_argument(
 
     `sizes_of` keeps the sizes of each scope.
     """
-    values = [sizes_of.setdefault(id(s.scope), SymbolicValues(s.scope)) for s in seen]
-    dims = [sizes.dims(s.name) for sizes, s in zip(values, seen, strict=True)]
-    tensors = [sizes.tensor(s.name) for sizes, s in zip(values, seen, strict=True)]
+    pairs = [(sizes_of.setdefault(id(s.scope), SymbolicValues(s.scope)), s.name) for s in seen]
+    dims = [sizes.dims(argument) for sizes, argument in pairs]
+    tensors = [sizes.tensor(argument) for sizes, argument in pairs]
     return name, _join_elements(dims), _joined_tensor(tensors)
 
 
-def _join_elements(each: Sequence[Sequence[Polynomial] | None]) -> list[Polynomial] | None:
+def _join_elements(vectors: Sequence[Sequence[Polynomial] | None]) -> list[Polynomial] | None:
     """Join dims or elements; None if the numbers of them differ or one is unknown."""
-    known = [elements for elements in each if elements is not None]
-    if len(known) < len(each) or len({len(elements) for elements in known}) > 1:
+    known = [elements for elements in vectors if elements is not None]
+    if len(known) < len(vectors) or len({len(elements) for elements in known}) > 1:
         return None
     return [one_of(column) for column in zip(*known, strict=True)]
 
 
-def _joined_tensor(each: Sequence[Entries | None]) -> Entries | None:
-    kinds = {None if t is None else (t.element_type, t.shape) for t in each}
-    elements = _join_elements([None if t is None else t.elements for t in each])
+def _joined_tensor(tensors: Sequence[Entries | None]) -> Entries | None:
+    """Join the elements of several tensors; None if type or shape differ or one is unknown."""
+    kinds = {None if t is None else (t.element_type, t.shape) for t in tensors}
+    elements = _join_elements([None if t is None else t.elements for t in tensors])
     kind = kinds.pop()
     return None if elements is None or kind is None or kinds else Entries(*kind, tuple(elements))

@@ -67,31 +67,33 @@ def element_type_named(dtype: str) -> int | None:
     return next((int(t) for t in types if t and dtype_name(t) == dtype), None)
 
 
-def join_facts(each: Sequence[NodeFacts]) -> NodeFacts:
+def join_facts(at_sites: Sequence[NodeFacts]) -> NodeFacts:
     """Join the facts of one node at several call sites."""
-    if len(each) == 1:
-        return each[0]
-    width = max(len(f.inputs) for f in each)
+    if len(at_sites) == 1:
+        return at_sites[0]
+    width = max(len(facts.inputs) for facts in at_sites)
     inputs = tuple(
-        join_inputs([f.inputs[i] for f in each if i < len(f.inputs)]) for i in range(width)
+        join_inputs([facts.inputs[i] for facts in at_sites if i < len(facts.inputs)])
+        for i in range(width)
     )
-    return replace(each[0], inputs=inputs, attributes=_join_attributes(each))
+    return replace(at_sites[0], inputs=inputs, attributes=_join_attributes(at_sites))
 
 
-def _join_attributes(each: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
+def _join_attributes(at_sites: Sequence[NodeFacts]) -> dict[str, AttributeValue]:
+    """Return the attributes at any of several call sites; a `Conflict` where one has another value."""
     joined: dict[str, AttributeValue] = {}
-    for name in dict.fromkeys(name for facts in each for name in facts.attributes):
-        first, *others = (facts.attributes.get(name, Conflict()) for facts in each)
+    for name in dict.fromkeys(name for facts in at_sites for name in facts.attributes):
+        first, *others = (facts.attributes.get(name, Conflict()) for facts in at_sites)
         joined[name] = first if others.count(first) == len(others) else Conflict()
     return joined
 
 
-def join_inputs(each: Sequence[InputFacts | None]) -> InputFacts | None:
+def join_inputs(at_sites: Sequence[InputFacts | None]) -> InputFacts | None:
     """Join the facts of one input; None if the input is missing at every call site."""
-    given = [facts for facts in each if facts is not None]
-    if not given:
+    known = [facts for facts in at_sites if facts is not None]
+    if not known:
         return None
-    first, *others = given
+    first, *others = known
     if not others:
         return first
     dtype = first.dtype if all(other.dtype == first.dtype for other in others) else None
@@ -181,24 +183,28 @@ class CallSite:
 
     def facts(self) -> NodeFacts:
         """Return what is known of the node at this call site."""
-        inputs: list[InputFacts | None] = []
-        for index, name in enumerate(self.node.input):
-            if not name:
-                inputs.append(None)
-                continue
-            seen = [t[index] for t in self.types if index < len(t)]
-            if not seen and self.scope is not None:
-                seen = [self.scope.type(name)]
-            fact = join_inputs([input_facts(t) for t in seen]) or InputFacts()
-            # Only parameters are of interest as values: data is never looked at.
-            value = self._known_value(name) if index else None
-            if value is None and index:
-                value = _empty_parameter(fact)
-            if value is not None:
-                fact = InputFacts.of(value)
-            inputs.append(fact)
-        base = self.info.facts
-        return replace(base, inputs=tuple(inputs), attributes=read_attributes(self.node))
+        inputs = tuple(
+            self._input_facts(index, name) if name else None
+            for index, name in enumerate(self.node.input)
+        )
+        return replace(self.info.facts, inputs=inputs, attributes=read_attributes(self.node))
+
+    def _input_facts(self, index: int, name: str) -> InputFacts:
+        """Return what is known of an input: its value, else what all inferences agree on."""
+        facts = join_inputs([input_facts(t) for t in self._types_of(index)]) or InputFacts()
+        if not index:  # data is never looked at
+            return facts
+        value = self._known_value(name)
+        if value is None:
+            value = _empty_parameter(facts)
+        return facts if value is None else InputFacts.of(value)
+
+    def _types_of(self, index: int) -> list[onnx.TypeProto | None]:
+        """Return the types of an input in each inference, else its declared type."""
+        inferred = [types[index] for types in self.types if index < len(types)]
+        if not inferred and self.scope is not None and index < len(self.node.input):
+            return [self.scope.type(self.node.input[index])]
+        return inferred
 
     def _known_value(self, name: str) -> constant_folding.Array | None:
         return None if self.scope is None else self.scope.value(name)
@@ -213,7 +219,7 @@ class CallSite:
         Raises:
             OperatorError: one of these does not hold.
         """
-        kinds = {t.WhichOneof("value") for t in self._data_types() if t is not None}
+        kinds = {t.WhichOneof("value") for t in self._types_of(0) if t is not None}
         if other := kinds - {None, "tensor_type"}:
             kind = min(other).removesuffix("_type").replace("_", " ")
             raise OperatorError(
@@ -228,20 +234,13 @@ class CallSite:
                     code=Code.DAMAGED,
                 )
 
-    def _data_types(self) -> list[onnx.TypeProto | None]:
-        """Return the inferred types of the data input, else its declared type."""
-        seen = [types[0] for types in self.types if types]
-        if not seen and self.scope is not None and self.node.input:
-            seen = [self.scope.type(self.node.input[0])]
-        return seen
-
     def element_types(self) -> list[int]:
         """Return the ONNX element types of the data input, else the one declared for the output.
 
         Behind an operator that onnx does not know nothing is inferred; the output, which has the same
         type, may be declared nevertheless.
         """
-        types = [t for t in map(shape_inference.element_type, self._data_types()) if t is not None]
+        types = [t for t in map(shape_inference.element_type, self._types_of(0)) if t is not None]
         if not types and self.declared is not None:
             types = [self.declared]
         return types
@@ -271,14 +270,14 @@ def output_type(call_site: CallSite, types: list[onnx.TypeProto | None]) -> onnx
 
 def join_call_sites(info: OperatorInfo, call_sites: Sequence[CallSite], symbols: set[str]) -> None:
     """Join all call sites into `info`, with the first rule that one of them breaks."""
-    each = [with_own_names(o.facts(), symbols) for o in call_sites] or [info.facts]
-    info.facts = join_facts(each)
-    info.element_types = frozenset(t for o in call_sites for t in o.element_types())
+    at_sites = [with_own_names(site.facts(), symbols) for site in call_sites] or [info.facts]
+    info.facts = join_facts(at_sites)
+    info.element_types = frozenset(t for site in call_sites for t in site.element_types())
     try:
         _check_output_and_attributes(info.node)
         for call_site in call_sites:
             call_site.check_inputs()
-        for facts in each if len(each) > 1 else ():
+        for facts in at_sites if len(at_sites) > 1 else ():
             read(facts)
         info.call = read(info.facts)
         info.output_shape = _output_shape(info.call, info.facts)
@@ -288,6 +287,7 @@ def join_call_sites(info: OperatorInfo, call_sites: Sequence[CallSite], symbols:
 
 
 def _output_shape(call: Call, facts: NodeFacts) -> tuple[Dim, ...] | None:
+    """Return the shape of the output for what is known of the data; None for an unknown rank."""
     data = facts.inputs[0]
     shape = data.shape if data is not None else None
     if shape is None:

@@ -52,25 +52,27 @@ def _metadata_of(node: onnx.NodeProto, key: str) -> str | None:
 
 
 def _merge_graph(graph: traversal.GraphLike) -> None:
+    """Merge the groups of one graph in place, and remove what only their other nodes read."""
     groups: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         if result := _metadata_of(node, RESULT):
             groups.setdefault(result, []).append(node)
     dropped: set[int] = set()
-    merged: dict[int, onnx.NodeProto] = {}
-    for result, nodes in groups.items():
-        main = [n for n in nodes if _metadata_of(n, DATA)]
-        last = [n for n in nodes if result in n.output]
-        if len(main) != 1 or len(last) != 1:
+    merged: dict[int, onnx.NodeProto] = {}  # the merged node, by the id of the last of its group
+    for result, group in groups.items():
+        main_nodes = [n for n in group if _metadata_of(n, DATA)]
+        last_nodes = [n for n in group if result in n.output]
+        if len(main_nodes) != 1 or len(last_nodes) != 1:
             continue
-        kept = _ids_of_ancestors(main[0].input[1:], nodes)
-        dropped.update(id(n) for n in nodes if id(n) not in kept)
-        merged[id(last[0])] = _merged_node(main[0], result)
+        main = main_nodes[0]
+        of_parameters = _ids_of_ancestors(main.input[1:], group)
+        dropped.update(id(n) for n in group if id(n) not in of_parameters)
+        merged[id(last_nodes[0])] = _merged_node(main, result)
     if not merged:
         return
-    before = _read_names(graph.node)
+    read_before = _read_names(graph.node)
     nodes = [merged.get(id(n), n) for n in graph.node if id(n) in merged or id(n) not in dropped]
-    unread = before - _read_names(nodes)
+    unread = read_before - _read_names(nodes)
     nodes = [
         n for n in nodes if not (_metadata_of(n, ORIGIN) and n.output and n.output[0] in unread)
     ]
@@ -140,17 +142,19 @@ def with_original_values(model: onnx.ModelProto) -> onnx.ModelProto:
     opset = op_traits.opset_of(copy.opset_import) or 0
     for _, graph in traversal.graphs(copy):
         names = {n for node in graph.node for n in (*node.input, *node.output)}
-        own = op_traits.opset_of(getattr(graph, "opset_import", ())) or opset
+        graph_opset = op_traits.opset_of(getattr(graph, "opset_import", ())) or opset
         nodes: list[onnx.NodeProto] = []
         for node in graph.node:
             nodes.append(node)
-            known = _read_mark(node)
-            if known is None or known[0] in names:
+            mark = _read_mark(node)
+            if mark is None or mark[0] in names:
                 continue
-            names.add(known[0])
-            result, node.output[0] = node.output[0], f"{known[0]}/moved"
-            nodes += _write_steps(node.output[0], known[0], _steps_to_old(known[1]), own)
-            nodes += _write_steps(known[0], result, _steps_to_new(known[1]), own)
+            old_value, axes = mark
+            names.add(old_value)
+            result, moved = node.output[0], f"{old_value}/moved"
+            node.output[0] = moved
+            nodes += _write_steps(moved, old_value, _steps_to_old(axes), graph_opset)
+            nodes += _write_steps(old_value, result, _steps_to_new(axes), graph_opset)
         if len(nodes) > len(graph.node):
             del graph.node[:]
             graph.node.extend(nodes)

@@ -127,28 +127,28 @@ def apply_edit(
     drafts = edit.drafts
     # onnx_ir names every unnamed value that enters a graph; these take the names of others.
     unnamed = {result for draft in drafts for result in draft.results.values()}
-    made = {draft.node: _insert_draft(draft, unnamed, names, initializers) for draft in drafts}
-    free = {value for draft in drafts for node in draft.nodes for value in node.outputs}
-    now: dict[ir.Value, ir.Value] = {}
+    new_nodes = {draft.node: _insert_draft(draft, unnamed, names, initializers) for draft in drafts}
+    nameless = {value for draft in drafts for node in draft.nodes for value in node.outputs}
+    successors: dict[ir.Value, ir.Value] = {}
     for draft in drafts:
         for old, result in draft.results.items():
             graph = draft.node.graph
             assert graph is not None
-            result = now.get(result, result)
-            if result not in free:
+            result = successors.get(result, result)
+            if result not in nameless:
                 copy = ir.node("Identity", [result])
                 copy.name = names.fresh(f"{_name_prefix(draft.node)}/Identity")
                 copy.metadata_props[ORIGIN] = origin_of(draft.node.op_type, draft.node.name)
                 graph.insert_before(draft.node, copy)
-                made[draft.node].append(copy)
+                new_nodes[draft.node].append(copy)
                 result = copy.outputs[0]
-            free.discard(result)
-            now[old] = result
+            nameless.discard(result)
+            successors[old] = result
             result.type, result.shape = old.type, old.shape
             ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
             result.name, old.name = old.name, None
     remove_nodes(*(draft.node for draft in drafts), *edit.removed)
-    return made
+    return new_nodes
 
 
 def remove_nodes(*nodes: ir.Node) -> None:
@@ -162,17 +162,22 @@ def remove_nodes(*nodes: ir.Node) -> None:
 def _insert_draft(
     draft: Draft, unnamed: set[ir.Value], names: Names, initializers: bool
 ) -> list[ir.Node]:
+    """Insert the nodes of a draft in front of its node, with names but for the values `unnamed`.
+
+    Returns:
+        The nodes, Constant nodes included.
+    """
     node, graph = draft.node, draft.node.graph
     assert graph is not None
-    made: list[ir.Node] = []
+    new_nodes: list[ir.Node] = []
     for value, hint in draft.constants:
         if initializers and isinstance(graph, ir.Graph):
             value.name = names.fresh(f"{_name_prefix(node)}/{hint}")
             graph.initializers.add(value)
         else:
-            made.append(_constant_node(value, f"{_name_prefix(node)}/{hint}", names))
-    made += draft.nodes
-    for new in made:
+            new_nodes.append(_constant_node(value, f"{_name_prefix(node)}/{hint}", names))
+    new_nodes += draft.nodes
+    for new in new_nodes:
         if new is draft.successor:
             new.name = node.name or None
         if new in (draft.successor, draft.documented):
@@ -185,8 +190,8 @@ def _insert_draft(
         for index, value in enumerate(new.outputs):
             if value not in unnamed and value.name is None:
                 value.name = names.fresh(f"{new.name}:{index}")
-    graph.insert_before(node, made)
-    return made
+    graph.insert_before(node, new_nodes)
+    return new_nodes
 
 
 def _name_prefix(node: ir.Node) -> str:

@@ -50,31 +50,33 @@ def part_around(index: traversal.Index, starts: Iterable[int]) -> ModelPart:
 
     It is the whole model if that cannot be much larger, or if the main graph is in no order.
     """
-    main, starts = index.model.graph, set(starts)
-    every = range(len(index.nodes))
-    if len(starts) * DISTANCE >= len(main.node):
-        return ModelPart(every)
-    flow = index.flow(main)
-    places = [position for position in every if index.graph(position) is main]
-    end = next((p for p in every if index.place(p).function), len(every))
-    near = {bisect(places, start) - 1 for start in starts if start < end}
-    edge = near
+    main_graph = index.model.graph
+    starts = set(starts)
+    all_nodes = range(len(index.nodes))
+    if len(starts) * DISTANCE >= len(main_graph.node):
+        return ModelPart(all_nodes)
+    flow = index.flow(main_graph)
+    # The nodes inside a node follow it: those of the main graph begin at these positions.
+    begins = [position for position in all_nodes if index.graph(position) is main_graph]
+    end = next((p for p in all_nodes if index.place(p).function), len(all_nodes))
+    ends = [*begins[1:], end]
+    # From here on, nodes are given by their position in the main graph.
+    near = {bisect(begins, start) - 1 for start in starts if start < end}
+    farthest = near
     for _ in range(DISTANCE):
-        sources = {
-            flow.producers.get(n, position) for position in edge for n in flow.reads[position]
-        }
-        made = (name for position in edge for name in flow.computes[position])
-        edge = sources.union(*(flow.readers.get(name, ()) for name in made)) - near
-        near |= edge
+        producers = {flow.producers.get(name, n) for n in farthest for name in flow.reads[n]}
+        results = (name for n in farthest for name in flow.computes[n])
+        readers = (flow.readers.get(name, ()) for name in results)
+        farthest = producers.union(*readers) - near
+        near |= farthest
     if not flow.is_in_order or len(near) == len(flow.nodes):
-        return ModelPart(every)
-    ends = [*places[1:], end]
-    positions = [p for position in sorted(near) for p in range(places[position], ends[position])]
-    outputs = (name for position in near for name in flow.computes[position])
+        return ModelPart(all_nodes)
+    positions = [position for n in sorted(near) for position in range(begins[n], ends[n])]
+    values = (name for n in near for name in flow.computes[n])
     return ModelPart(
-        [*positions, *range(end, len(every))],
+        [*positions, *range(end, len(all_nodes))],
         sorted(near),
-        frozenset(n for n in outputs if not near.issuperset(flow.readers.get(n, ()))),
+        frozenset(v for v in values if not near.issuperset(flow.readers.get(v, ()))),
     )
 
 
@@ -109,17 +111,19 @@ class Patch:
         self._ir_model = _read_graphs(index.model, self.part.main)
         self.nodes = dict(zip(self.part.nodes, traversal.ir_nodes(self._ir_model), strict=True))
         #: Position of each node in its graph.
-        self._index = {
-            node: place
+        self._position_of = {
+            node: position
             for graph in traversal.ir_graphs(self._ir_model)
-            for place, node in enumerate(graph)
+            for position, node in enumerate(graph)
         }
-        self._far: list[int] = []
+        #: Positions in the main graph of the nodes outside the part, the last one first.
+        self._outside: list[int] = []
         if self.part.main is not None:
-            self._index.update(zip(self._ir_model.graph, self.part.main, strict=True))
-            self._far = sorted(
+            self._position_of.update(zip(self._ir_model.graph, self.part.main, strict=True))
+            self._outside = sorted(
                 {*range(len(self._flow.nodes))}.difference(self.part.main), reverse=True
             )
+        self._is_outside = frozenset(self._outside)
 
     def edit(self, edit: GraphEdit, place: traversal.Place) -> dict[ir.Node, list[ir.Node]]:
         """Edit the graph at a place; return the new nodes in the place of each draft's node."""
@@ -145,51 +149,61 @@ class Patch:
         return copy
 
     def _patch_graph(self, message: traversal.GraphLike, graph: traversal.IrGraph) -> None:
-        far = self._far.copy() if graph is self._ir_model.graph else []
-        before, outside = list(message.node), frozenset(far)
-        entries: list[int | onnx.NodeProto] = []  # a position, or a new node
-        named: dict[str, onnx.NodeProto] | None = None
+        """Write the edits of a graph and the graphs inside it into its message, in place."""
+        old_nodes = list(message.node)
+        old_by_name: dict[str, onnx.NodeProto] | None = None
+        entries: list[int | onnx.NodeProto] = []  # the position of an old node, or a new node
+        pending = self._outside.copy() if graph is self._ir_model.graph else []
         for node in graph:
-            index = self._index.get(node)
-            # Nodes outside the model keep their places, and stand in front of those that read them.
-            sources = () if index is not None or not far else node.inputs
-            read = (self._flow.producers.get(v.name or "", -1) for v in sources if v is not None)
-            behind = max((place + 1 for place in read if place in outside), default=0)
-            limit = behind if index is None else index
-            while far and far[-1] < limit:
-                entries.append(far.pop())
-            if index is None:
+            position = self._position_of.get(node)
+            if pending:
+                limit = self._first_place(node) if position is None else position
+                while pending and pending[-1] < limit:
+                    entries.append(pending.pop())
+            if position is None:
                 new = ir.serde.serialize_node(node)
-                if named is None:
-                    named = {old.name: old for old in before if old.name}
-                if new.name in named and _is_same_operator(new, named[new.name]):
+                if old_by_name is None:
+                    old_by_name = {old.name: old for old in old_nodes if old.name}
+                if new.name in old_by_name and _is_same_operator(new, old_by_name[new.name]):
                     remove_where(new.metadata_props, lambda entry: entry.key == ORIGIN)
                 entries.append(new)
                 continue
             if node.attributes:
-                graphs = (inner for _, inner in traversal.subgraphs(before[index]))
-                for inner, kept_inner in zip(traversal.ir_subgraphs(node), graphs, strict=True):
-                    self._patch_graph(kept_inner, inner)
-            entries.append(index)
-        entries += reversed(far)
-        kept = [entry for entry in entries if isinstance(entry, int)]
-        if kept != sorted(kept):
-            nodes = [before[entry] if isinstance(entry, int) else entry for entry in entries]
-            del message.node[:]
-            message.node.extend(nodes)
-        else:  # of a large model only what is edited is touched
-            for position in sorted({*range(len(before))}.difference(kept), reverse=True):
-                del message.node[position]
-            for position, entry in enumerate(entries):
-                if not isinstance(entry, int):
-                    message.node.insert(position, entry)
+                inner_messages = (inner for _, inner in traversal.subgraphs(old_nodes[position]))
+                inner_graphs = traversal.ir_subgraphs(node)
+                for inner_message, inner in zip(inner_messages, inner_graphs, strict=True):
+                    self._patch_graph(inner_message, inner)
+            entries.append(position)
+        _replace_nodes(message, [*entries, *reversed(pending)])
         if isinstance(message, onnx.GraphProto) and isinstance(graph, ir.Graph):
-            known = {t.name for t in message.initializer}
+            stored = {tensor.name for tensor in message.initializer}
             for name, value in graph.initializers.items():
-                if name not in known and value.const_value is not None:
+                if name not in stored and value.const_value is not None:
                     tensor = ir.serde.serialize_tensor(value.const_value)
                     tensor.name = name
                     message.initializer.append(tensor)
+
+    def _first_place(self, node: ir.Node) -> int:
+        """Return the first position in the main graph behind the nodes outside that a new node reads."""
+        names = (value.name or "" for value in node.inputs if value is not None)
+        producers = (self._flow.producers.get(name, -1) for name in names)
+        return max((n + 1 for n in producers if n in self._is_outside), default=0)
+
+
+def _replace_nodes(message: traversal.GraphLike, entries: Sequence[int | onnx.NodeProto]) -> None:
+    """Make the nodes of a graph those of `entries`: positions of nodes in it, and new nodes."""
+    kept = [entry for entry in entries if isinstance(entry, int)]
+    if kept != sorted(kept):
+        nodes = [message.node[entry] if isinstance(entry, int) else entry for entry in entries]
+        del message.node[:]
+        message.node.extend(nodes)
+        return
+    # Of a large model only what is edited is touched.
+    for position in sorted({*range(len(message.node))}.difference(kept), reverse=True):
+        del message.node[position]
+    for position, entry in enumerate(entries):
+        if not isinstance(entry, int):
+            message.node.insert(position, entry)
 
 
 def _read_graphs(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model:
@@ -203,9 +217,8 @@ def _read_graphs(proto: onnx.ModelProto, main: Sequence[int] | None) -> ir.Model
         ) from None
 
 
-
 def _is_same_operator(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
     """Tell whether two nodes have the same operator and attributes."""
-    operators = [(each.domain, each.op_type, each.overload) for each in (one, other)]
-    attributes = [{a.name: a for a in each.attribute} for each in (one, other)]
+    operators = [(node.domain, node.op_type, node.overload) for node in (one, other)]
+    attributes = [{a.name: a for a in node.attribute} for node in (one, other)]
     return operators[0] == operators[1] and attributes[0] == attributes[1]

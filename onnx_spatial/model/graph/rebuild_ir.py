@@ -77,9 +77,9 @@ def _carry_graph(
         _carry_initializers(graph, message, before, proto)
     nodes = {tuple(old.output): (node, old) for node, old in zip(before, proto.node, strict=True)}
     for node, new in zip(graph, message.node, strict=True):
-        found = nodes.get(tuple(new.output))
-        if found is not None and _is_same(new, found[1]):
-            _carry_node(node, new, *found)
+        old_node, old_message = nodes.get(tuple(new.output), (None, None))
+        if old_node is not None and old_message is not None and _is_same(new, old_message):
+            _carry_node(node, new, old_node, old_message)
 
 
 def _is_same(new: onnx.NodeProto, old: onnx.NodeProto) -> bool:
@@ -131,6 +131,7 @@ def _carry_initializers(
 
 
 def _carry_node(node: ir.Node, new: onnx.NodeProto, before: ir.Node, old: onnx.NodeProto) -> None:
+    """Take over what the message of a node lacks, and attributes that are equal in both messages."""
     _carry_meta(before, node)
     node.name, node.version = before.name, before.version
     for value, value_before in zip(node.outputs, before.outputs, strict=False):

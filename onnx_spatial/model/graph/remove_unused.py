@@ -36,23 +36,25 @@ def remove_unused_constants(original: Index, edited: Index) -> None:
 
     Constants are initializers and the outputs of standard nodes that compute with constants only.
     """
-    before = {place: _unread_names(original, graph) for place, graph in original.graphs}
-    names: dict[Place, set[str]] = {}
+    unread_before = {place: _unread_names(original, graph) for place, graph in original.graphs}
+    unread: dict[Place, set[str]] = {}
     for place, graph in edited.graphs:
-        names[place] = _unread_names(edited, graph) - before.get(place, set())
-        if not names[place] <= traversal.stored_names(graph):
-            names[place] &= _constants_at(dict(edited.graphs), place)
-    remove_unused(edited, names)
+        unread[place] = _unread_names(edited, graph) - unread_before.get(place, set())
+        if not unread[place] <= traversal.stored_names(graph):
+            unread[place] &= _constants_at(dict(edited.graphs), place)
+    remove_unused(edited, unread)
 
 
 def _unread_names(index: Index, graph: traversal.GraphLike) -> set[str]:
     """Return the names of the values of a graph, but for its inputs, that nothing reads."""
-    flow, interface = index.flow(graph), traversal.value_names((*graph.input, *graph.output))
-    own = flow.producers.keys() | traversal.stored_names(graph)
-    return own.difference(flow.readers, interface)
+    flow = index.flow(graph)
+    interface = traversal.value_names((*graph.input, *graph.output))
+    defined = flow.producers.keys() | traversal.stored_names(graph)
+    return defined.difference(flow.readers, interface)
 
 
 def _constants_at(graphs: Mapping[Place, traversal.GraphLike], place: Place) -> set[str]:
+    """Return the names of the constants that the graph at `place` sees."""
     return constants_of(graphs[place], _constants_at(graphs, place.outer) if place.steps else set())
 
 
@@ -68,14 +70,14 @@ def remove_unused(index: Index, names: Mapping[Place, Collection[str]]) -> None:
             captures are sought in the graphs around it.
     """
     annotated = _annotated_names(index)
-    todo = {place: set(each) for place, each in names.items()}
+    candidates = {place: set(names_there) for place, names_there in names.items()}
     edited: set[Place] = set()  # graphs whose nodes capture fewer names now
     for place, graph in reversed(index.graphs):
-        if todo.get(place):
+        if candidates.get(place):
             flow = traversal.Flow(graph) if place in edited else index.flow(graph)
-            captured = _remove_from_graph(flow, todo.pop(place), annotated)
+            captured = _remove_from_graph(flow, candidates.pop(place), annotated)
             if captured and place.steps:
-                todo.setdefault(place.outer, set()).update(captured)
+                candidates.setdefault(place.outer, set()).update(captured)
                 edited.add(place.outer)
 
 
@@ -83,9 +85,12 @@ def _remove_from_graph(
     flow: traversal.Flow, names: set[str], annotated: Collection[str]
 ) -> set[str]:
     """Remove unused values from one graph; return unread names of outer graphs."""
-    graph, stored = flow.graph, traversal.stored_names(flow.graph)
+    graph = flow.graph
+    stored = traversal.stored_names(graph)
     kept = {*traversal.value_names((*graph.input, *graph.output)), *annotated}
-    gone, captured, removed = set[str](), set[str](), set[int]()
+    gone: set[str] = set()
+    captured: set[str] = set()
+    removed: set[int] = set()  # positions of nodes
     pending = sorted(names)
 
     def is_read(name: str) -> bool:

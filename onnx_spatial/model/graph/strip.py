@@ -112,9 +112,9 @@ def strip_types(model: onnx.ModelProto, main: Sequence[int] | None = None) -> on
     else:
         nodes = [model.graph.node[index] for index in main]
         _copy_nodes(nodes, copy.graph, _copy_names)
-        made = {name for node in nodes for name in node.output}
+        computed = {name for node in nodes for name in node.output}
         for name in dict.fromkeys(name for node in nodes for name in traversal.needs(node)):
-            if name not in made:
+            if name not in computed:
                 copy.graph.input.add(name=name)
     for function in model.functions:
         target = copy.functions.add(
@@ -185,11 +185,11 @@ def _copy_nodes(
             for attribute in node.attribute:
                 graphs = attribute.type in (_KINDS.GRAPH, _KINDS.GRAPHS)
                 if graphs and not attribute.ref_attr_name:
-                    made = target.attribute.add(name=attribute.name, type=attribute.type)
+                    new = target.attribute.add(name=attribute.name, type=attribute.type)
                     if attribute.type == _KINDS.GRAPH:
-                        copy_graph(attribute.g, made.g)
+                        copy_graph(attribute.g, new.g)
                     for inner in attribute.graphs:
-                        copy_graph(inner, made.graphs.add())
+                        copy_graph(inner, new.graphs.add())
                 elif copy_attribute is not None:
                     copy_attribute(attribute, target)
 

@@ -54,8 +54,8 @@ def renew_value_info(
         if isinstance(graph, onnx.GraphProto) and isinstance(result, onnx.GraphProto):
             infos = (*result.value_info, *result.output)
             updated = {v.name: v.type for v in infos if v.name in doubtful}
-            for each in updated.values():
-                _forget_names(each, symbols)
+            for inferred_type in updated.values():
+                _forget_names(inferred_type, symbols)
             for name, known_type in known.get(place, {}).items():
                 # onnxruntime's Scan needs the ranks of its body's outputs.
                 has_rank = known_type.tensor_type.HasField("shape")
@@ -142,9 +142,9 @@ def _keep_denotations(old: onnx.TypeProto, new: onnx.TypeProto) -> onnx.TypeProt
     """Copy the denotations of `old` to `new` where the rank is the same; return `new`."""
     if old.HasField("denotation"):
         new.denotation = old.denotation
-    before, after = old.tensor_type.shape.dim, new.tensor_type.shape.dim
-    if len(before) == len(after):
-        for was, now in zip(before, after, strict=True):
-            if was.HasField("denotation"):
-                now.denotation = was.denotation
+    old_dims, new_dims = old.tensor_type.shape.dim, new.tensor_type.shape.dim
+    if len(old_dims) == len(new_dims):
+        for old_dim, new_dim in zip(old_dims, new_dims, strict=True):
+            if old_dim.HasField("denotation"):
+                new_dim.denotation = old_dim.denotation
     return new
