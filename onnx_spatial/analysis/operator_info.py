@@ -302,13 +302,14 @@ def with_own_names(facts: NodeFacts, symbols: set[str]) -> NodeFacts:
     inputs = []
     for fact in facts.inputs:
         if fact is not None and fact.shape is not None:
-            known = tuple(d if isinstance(d, int) or d in symbols else None for d in fact.shape)
-            fact = fact if known == fact.shape else replace(fact, shape=known)
+            shape = tuple(d if isinstance(d, int) or d in symbols else None for d in fact.shape)
+            fact = fact if shape == fact.shape else replace(fact, shape=shape)
         inputs.append(fact)
     return replace(facts, inputs=tuple(inputs))
 
 
 def _check_output_and_attributes(node: onnx.NodeProto) -> None:
+    """Check that a node has one output, and no attribute twice."""
     if not node.output or not node.output[0]:
         raise OperatorError("the node has no output")
     names = [a.name for a in node.attribute]

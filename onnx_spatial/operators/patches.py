@@ -242,10 +242,10 @@ class ExtractPatches(FixedOperator):
         lead = (slice(None),) * first_axis
         for position in itertools.product(*map(range, self.kernel)):
             cells, elements = [], []
-            for at, s, r, begin, size, count in zip(
+            for sample, s, r, begin, size, count in zip(
                 position, self.strides, self.rates, pads, sizes, windows, strict=True
             ):
-                shift = at * r - begin  # window o reads element o*s + shift
+                shift = sample * r - begin  # window o reads element o*s + shift
                 first = min(max(0, -(shift // s)), count)
                 last = max(first, min(count, -((shift - size) // s)))
                 cells.append(slice(first, last))

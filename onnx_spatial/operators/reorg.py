@@ -81,8 +81,8 @@ class ReorgYolo(FixedOperator):
         """Return the copies for an input [N, C, H, W]; nothing is padded."""
         out = self.output_sizes(shape)
         s, (n, c, h, w) = self.stride, shape
-        q, left = divmod(c, s * s)
-        if left:
+        q, remainder = divmod(c, s * s)
+        if remainder:
             return _Gather(self, out)
         order = (0, 3, 5, 1, 2, 4)
         return Plan(out, View((n, q, h, s, w, s), order), View((n, s, s, q, h, w)))
@@ -106,8 +106,8 @@ class ReorgYolo(FixedOperator):
         s, (_, channels, *image) = self.stride, dims
         if s == 1:
             return [sizes.sub(channels, 1)]
-        left = [sizes.sub(sizes.mul(sizes.div(size, s), s), size) for size in image]
-        return [sizes.sub(channels, s * s), *left]
+        minus_remainders = [sizes.sub(sizes.mul(sizes.div(size, s), s), size) for size in image]
+        return [sizes.sub(channels, s * s), *minus_remainders]
 
 
 @dataclass(frozen=True)

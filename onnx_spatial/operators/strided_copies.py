@@ -141,6 +141,7 @@ def gaps(lead: int, windows: Sequence[slice], sizes: Sequence[int]) -> tuple[Ind
         sizes: of these axes.
     """
     parts: list[Index] = []
+    # Part by part: what is inside the windows of the axes so far, and outside that of the next.
     inside: list[slice] = [slice(None)] * lead
     for window, size in zip(windows, sizes, strict=True):
         start, stop = min(window.start, size), min(window.stop, size)

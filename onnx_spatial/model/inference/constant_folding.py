@@ -70,6 +70,7 @@ class ConstantScope:
         parent: ConstantScope | None = None,
         overridable: bool = False,
     ) -> None:
+        """Read what a graph declares and stores; `overridable` inputs have no known value."""
         self._parent = parent
         self._opsets = opsets
         self._tensors: dict[str, onnx.TensorProto] = {}
@@ -78,15 +79,15 @@ class ConstantScope:
         self._inputs = set(traversal.value_names(graph.input))
         self.types: dict[str, onnx.TypeProto] = {}
         if isinstance(graph, onnx.GraphProto):
-            inputs = self._inputs if overridable else set()
+            overridden = self._inputs if overridable else set()
             for tensor in graph.initializer:
-                if tensor.name not in inputs:
+                if tensor.name not in overridden:
                     self._tensors[tensor.name] = tensor
                 self.types[tensor.name] = onnx.helper.make_tensor_type_proto(
                     tensor.data_type, list(tensor.dims)
                 )
             for pair in graph.sparse_initializer:
-                if pair.values.name not in inputs:
+                if pair.values.name not in overridden:
                     self._sparse[pair.values.name] = pair
                 self.types[pair.values.name] = onnx.helper.make_tensor_type_proto(
                     pair.values.data_type, list(pair.dims)
@@ -98,8 +99,8 @@ class ConstantScope:
         nodes = list(graph.node)
         self.producers = {name: node for node in nodes for name in node.output}
         for node in nodes:
-            if node.op_type == "Constant" and (known := _type_of_constant(node)) is not None:
-                self.types.setdefault(node.output[0], known)
+            if node.op_type == "Constant" and (held_type := _type_of_constant(node)) is not None:
+                self.types.setdefault(node.output[0], held_type)
         self.producers.pop("", None)
 
     def read(self, tensor: onnx.TensorProto) -> Array | None:
@@ -161,6 +162,7 @@ class ConstantScope:
         return None
 
     def _source_keys(self, name: str) -> list[tuple[ConstantScope, str]]:
+        """Return the values, with their scopes, of which a value of this scope is computed."""
         node = self.producers.get(name)
         if name in self._tensors or node is None or not self._is_foldable(node):
             return []
@@ -168,6 +170,7 @@ class ConstantScope:
         return [(owner, source) for owner, source in owners if owner is not None]
 
     def _evaluate_value(self, name: str) -> Array | None:
+        """Return the value of a tensor of this scope whose sources are known; None if it varies."""
         if name in self._tensors:
             return self.read(self._tensors[name])
         if name in self._sparse:
@@ -204,10 +207,11 @@ class ConstantScope:
         )
 
     def _shape_value(self, node: onnx.NodeProto) -> Array | None:
-        known = self.type(node.input[0]) if node.input else None
-        if known is None or not known.tensor_type.HasField("shape"):
+        """Return the result of a Shape or Size if the dims that it needs are static."""
+        source_type = self.type(node.input[0]) if node.input else None
+        if source_type is None or not source_type.tensor_type.HasField("shape"):
             return None
-        dims = known.tensor_type.shape.dim
+        dims = source_type.tensor_type.shape.dim
         bounds = {a.name: a.i for a in node.attribute}
         dims = dims[bounds.get("start", 0) : bounds.get("end", len(dims))]
         if not all(d.HasField("dim_value") for d in dims):
@@ -309,8 +313,9 @@ def scopes(
     main = scope_of(model.graph, opsets, overridable=traversal.has_defaults(model))
     yield from _scopes_inside(main, model.graph, opsets, scope_of)
     for function in model.functions:
-        own = op_traits.opsets_of(function.opset_import)
-        yield from _scopes_inside(scope_of(function, own), function, own, scope_of)
+        function_opsets = op_traits.opsets_of(function.opset_import)
+        scope = scope_of(function, function_opsets)
+        yield from _scopes_inside(scope, function, function_opsets, scope_of)
 
 
 def _scopes_inside(
@@ -324,5 +329,5 @@ def _scopes_inside(
         if not node.attribute:
             continue
         for _, inner in traversal.subgraphs(node):
-            within = scope_of(inner, opsets, parent=scope)
-            yield from _scopes_inside(within, inner, opsets, scope_of)
+            inner_scope = scope_of(inner, opsets, parent=scope)
+            yield from _scopes_inside(inner_scope, inner, opsets, scope_of)

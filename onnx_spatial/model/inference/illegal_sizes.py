@@ -80,16 +80,16 @@ def _describe_size(
     node: onnx.NodeProto, types: dict[str, onnx.TypeProto], weights: dict[str, list[int]]
 ) -> str:
     """Say why the size of a node's output is negative."""
-    source = shape_inference.dims(types.get(node.input[0]))
+    input_dims = shape_inference.dims(types.get(node.input[0]))
     window = _window_sizes(node, types, weights)
     advice = "; export the model for larger inputs"
-    if window and source and len(source) == len(window) + 2:
+    if window and input_dims and len(input_dims) == len(window) + 2:
         return (
             f"cannot run: its window of {_joined_by_x(window)} is larger than its input of "
-            f"{_joined_by_x(source[2:])}{_describe_pads(node)}{advice}"
+            f"{_joined_by_x(input_dims[2:])}{_describe_pads(node)}{advice}"
         )
-    result = _joined_by_x(_declared_sizes(types[node.output[0]]))
-    return f"cannot run: its output would have the shape {result}{advice}"
+    output_shape = _joined_by_x(_declared_sizes(types[node.output[0]]))
+    return f"cannot run: its output would have the shape {output_shape}{advice}"
 
 
 def _window_sizes(

@@ -74,22 +74,22 @@ def _infer_probe(context: onnx.shape_inference.InferenceContext) -> None:
     rule: TypeRule | None = getattr(_current, "rule", None)
     if rule is None:
         return
-    known = [
+    input_types = [
         context.get_input_type(i) if context.has_input(i) else None
         for i in range(context.get_num_inputs())
     ]
-    result = rule(context.get_attribute(NUMBER).i, known)
-    if result is not None:
-        context.set_output_type(0, result)
+    output = rule(context.get_attribute(NUMBER).i, input_types)
+    if output is not None:
+        context.set_output_type(0, output)
 
 
 def _infer_bound(context: onnx.shape_inference.InferenceContext) -> None:
-    known = context.get_input_type(0)
-    if known is None:
+    input_type = context.get_input_type(0)
+    if input_type is None:
         return
-    if any(dim.dim_value < 0 for dim in known.tensor_type.shape.dim):
+    if any(dim.dim_value < 0 for dim in input_type.tensor_type.shape.dim):
         _current.negative = context.get_attribute(VALUE).s.decode()
-    context.set_output_type(0, output_type(known, context.get_attribute(MAX_ATTRIBUTE).i))
+    context.set_output_type(0, output_type(input_type, context.get_attribute(MAX_ATTRIBUTE).i))
 
 
 def _register_probe(
@@ -316,7 +316,7 @@ def _insert_in_graph(graph: traversal.GraphLike, lengths: dict[str, int]) -> boo
         is_standard, propagates = op_traits.is_standard(node), _propagates_values(node.op_type)
         length = None
         if is_standard and (propagates or node.op_type in _CRASH):
-            # Of a bounded table these may make a long vector.
+            # These may make a long vector of a table whose dims are bounded.
             of_table = node.op_type in _LOSE_DIMS and any(_is_long(n, lengths) for n in node.input)
             most_elements, most = _output_length(node, lengths)
             length = most_elements if propagates and not of_table else None
@@ -362,10 +362,10 @@ def _output_length(node: onnx.NodeProto, lengths: dict[str, int]) -> tuple[int, 
     """Return the most elements of a node's output, and the limit for its inputs."""
     if node.op_type in _SIZES:
         return _MAX_RANK, MAX_KEPT_ELEMENTS
-    known = [
+    bounded = [
         min(lengths.get(name, MAX_KEPT_ELEMENTS), MAX_KEPT_ELEMENTS) for name in node.input if name
     ]
-    length = sum(known) if node.op_type == "Concat" else max(known, default=1)
+    length = sum(bounded) if node.op_type == "Concat" else max(bounded, default=1)
     # Inputs that are too long together lose their lengths, one by one.
     return (length, MAX_KEPT_ELEMENTS) if length <= MAX_KEPT_ELEMENTS else (MAX_KEPT_ELEMENTS, 0)
 

@@ -51,12 +51,12 @@ def check(model: onnx.ModelProto, name: str) -> None:
         UnicodeDecodeError: a name is not UTF-8 text.
     """
     try:
-        own_types = {f.name for f in model.functions if op_traits.is_standard_domain(f.domain)}
+        shadowed = {f.name for f in model.functions if op_traits.is_standard_domain(f.domain)}
         for graph in (*model.functions, model.graph):
             is_function = isinstance(graph, onnx.FunctionProto)
             place = traversal.Place(_identity_of(graph) if is_function else None)
             opset = _standard_opset((graph if is_function else model).opset_import, place)
-            _Dataflow(place, opset, own_types).check_graph(graph)
+            _Dataflow(place, opset, shadowed).check_graph(graph)
         _check_functions(model)
     except _InvalidError as error:
         raise ModelFileError(f"{name}: {error}", code=Code.INVALID_GRAPH) from None
@@ -88,8 +88,8 @@ def _check_functions(model: onnx.ModelProto) -> None:
     sizes: dict[Identity, int] = {}
     try:
         for identity in TopologicalSorter(calls).static_order():
-            own = sum(1 for _ in traversal.graph_nodes(traversal.Place(), bodies[identity]))
-            sizes[identity] = own + sum(sizes[callee] for callee in calls[identity])
+            nodes = sum(1 for _ in traversal.graph_nodes(traversal.Place(), bodies[identity]))
+            sizes[identity] = nodes + sum(sizes[callee] for callee in calls[identity])
     except CycleError as error:
         cycle = sorted(map(_function_label, set(error.args[1])))
         raise _InvalidError(
@@ -162,11 +162,13 @@ def _signature_of(op_type: str, opset: int) -> _Signature:
 class _Dataflow:
     """Producers and readers of the values in a graph and its subgraphs."""
 
-    def __init__(self, place: traversal.Place, opset: int, own_types: set[str]) -> None:
+    def __init__(self, place: traversal.Place, opset: int, shadowed: set[str]) -> None:
+        """Prepare for a graph; `shadowed` has the standard operators that functions define anew."""
         self._place = place
         self._opset = opset
-        self._own_types = own_types
-        self._outer: list[set[str]] = []
+        self._shadowed = shadowed
+        #: The names that each graph defines, from the outermost to the one that is checked.
+        self._visible: list[set[str]] = []
         #: Operator, domain, number of inputs and of outputs of legal nodes without attributes.
         self._legal = set[tuple[str, str, int, int]]()
 
@@ -177,30 +179,31 @@ class _Dataflow:
             _InvalidError: graphs are nested too deep, a value has no producer or two, a standard node
                 is not as its schema says, or nodes form a cycle.
         """
-        if len(self._outer) > MAX_DEPTH:
+        if len(self._visible) > MAX_DEPTH:
             raise _InvalidError(
                 f"graphs are nested more than {MAX_DEPTH} deep, which no file can hold"
             )
         nodes = list(graph.node)
         declared, results = _declared_names(graph, self._place)
-        own = declared | self._produced_names(nodes, declared)
-        self._outer.append(own)
-        captured, done = set(results), declared - {""}
+        defined = declared | self._produced_names(nodes, declared)
+        self._visible.append(defined)
+        captured = set(results)
+        computed = declared - {""}  # by the nodes up to here
         waiting: list[tuple[onnx.NodeProto, set[str]]] = []
         for node in nodes:
             inputs, outputs = node.input, node.output
-            plain = not node.attribute and all(outputs)
+            is_plain = not node.attribute and all(outputs)
             form = (node.op_type, node.domain, len(inputs), len(outputs))
-            if plain and form in self._legal and done.issuperset(inputs):
-                done.update(outputs)
+            if is_plain and form in self._legal and computed.issuperset(inputs):
+                computed.update(outputs)
                 continue
             names = set(inputs)
-            if not plain or "" in names or form not in self._legal:
+            if not is_plain or "" in names or form not in self._legal:
                 self._check_signature(node)
-                if plain and "" not in names:
+                if is_plain and "" not in names:
                     self._legal.add(form)
             names.discard("")
-            if not names <= own:
+            if not names <= defined:
                 for name in names:
                     if not self._is_visible(name):
                         raise _InvalidError(f"{self._locate(node)} reads {name!r}, {_NO_PRODUCER}")
@@ -208,21 +211,21 @@ class _Dataflow:
             if len({attribute for attribute, _ in subgraphs}) < len(subgraphs):
                 raise _InvalidError(f"{self._locate(node)} has two graphs of one name")
             for attribute, inner in subgraphs:
-                outside = self._place
-                self._place = outside.inside(traversal.step(node.op_type, outputs, attribute))
+                outer_place = self._place
+                self._place = outer_place.inside(traversal.step(node.op_type, outputs, attribute))
                 names |= self.check_graph(inner)
-                self._place = outside
+                self._place = outer_place
             captured |= names
-            names &= own
-            if names <= done:
-                done.update(filter(None, outputs))
+            names &= defined
+            if names <= computed:
+                computed.update(filter(None, outputs))
             else:
                 waiting.append((node, names))
         for name in results:
             if not self._is_visible(name):
                 raise _InvalidError(f"{self._place} returns {name!r}, {_NO_PRODUCER}")
         self._check_order(waiting)
-        return captured - self._outer.pop()
+        return captured - self._visible.pop()
 
     def _check_signature(self, node: onnx.NodeProto) -> None:
         """Check that a standard node has what its schema requires; runtimes refuse other nodes.
@@ -230,7 +233,7 @@ class _Dataflow:
         More inputs than the schema has, and a missing attribute, are left to later code: tf2onnx
         leaves spatial operators with such nodes under the names of standard operators.
         """
-        if not op_traits.is_standard(node) or node.op_type in self._own_types:
+        if not op_traits.is_standard(node) or node.op_type in self._shadowed:
             return
         if isinstance(node.op_type, bytes):  # protobuf's form of invalid UTF-8
             raise _InvalidError("is damaged: the name of an operator is not UTF-8 text")
@@ -282,7 +285,7 @@ class _Dataflow:
         return set(producers)
 
     def _is_visible(self, name: str) -> bool:
-        return any(name in names for names in reversed(self._outer))
+        return any(name in names for names in reversed(self._visible))
 
     def _check_order(self, waiting: Sequence[tuple[onnx.NodeProto, set[str]]]) -> None:
         """Check that nodes, which may be listed in any order, form no cycle.

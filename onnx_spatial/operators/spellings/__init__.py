@@ -138,7 +138,10 @@ def _reader_of(node: NodeFacts) -> Callable[[NodeFacts], Call]:
 
 
 def _check_unambiguous(node: NodeFacts) -> None:
-    """Refuse a node that mixes two spellings, or has too many inputs for its spelling."""
+    """Refuse a node that mixes two spellings, or has too many inputs for its spelling.
+
+    A parameter that is an attribute takes no input.
+    """
     attributes = node.attributes.keys()
     for this, others in _EXCLUSIVE:
         if this in attributes and (both := sorted(others & attributes)):
@@ -149,7 +152,7 @@ def _check_unambiguous(node: NodeFacts) -> None:
     inputs = sum(1 for fact in node.inputs if fact is not None)
     if node.op_type in _FIXED_READERS:
         most = 1
-    elif {"pads_begin", "crops_begin", "pads_end", "crops_end"} & attributes:
+    elif _BEGINS_AND_ENDS & attributes:
         most = 4 - len({"block_shape", *_BEGINS_AND_ENDS} & attributes)
     elif "block_size" in attributes:
         most = 2 - len({"paddings", "crops"} & attributes)

@@ -353,9 +353,9 @@ class BlockCall:
 
     def _neutral_operator(self) -> SpaceToBatch | BatchToSpace:
         """Return the operator with blocks of 1 and amounts of 0 where they are unknown."""
-        none = (0,) * self.blocked
-        amounts = zip(self.begins.values or none, self.ends.values or none, strict=True)
-        return self.kind(self.block.values or (1,) * self.blocked, tuple(amounts))
+        zeros, ones = (0,) * self.blocked, (1,) * self.blocked
+        amounts = zip(self.begins.values or zeros, self.ends.values or zeros, strict=True)
+        return self.kind(self.block.values or ones, tuple(amounts))
 
     def bind(self, inputs: Sequence[npt.NDArray[np.generic] | None]) -> SpaceToBatch | BatchToSpace:
         """Return the operator of one run, its parameters read from the node's inputs."""
@@ -424,16 +424,16 @@ def vector(
     Raises:
         OperatorError: it is missing, has another type or rank, or its length is unknown.
     """
-    values, known = _value_and_shape(node, name, index, types)
+    values, shape = _value_and_shape(node, name, index, types)
     if values is not None:
         if values.ndim != 1:
             raise OperatorError(
                 f"{name} must be 1-D, not of shape {show(values.shape)}", code=Code.PARAMETER
             )
         return Vector(len(values), tuple(int(v) for v in values))
-    if known is not None and len(known) != 1:
-        raise OperatorError(f"{name} must be 1-D, not of shape {show(known)}", code=Code.PARAMETER)
-    size = known[0] if known is not None and isinstance(known[0], int) else length
+    if shape is not None and len(shape) != 1:
+        raise OperatorError(f"{name} must be 1-D, not of shape {show(shape)}", code=Code.PARAMETER)
+    size = shape[0] if shape is not None and isinstance(shape[0], int) else length
     if size is None:
         raise OperatorError(
             f"{name} is computed at run time and its length is unknown; the number of blocked "
@@ -447,16 +447,17 @@ def pairs(
     node: NodeFacts, name: str, index: int, types: tuple[str, ...], length: int
 ) -> tuple[Vector, Vector]:
     """Read the [length, 2] parameter `name` as two columns, from an input or a flat attribute."""
-    values, known = _value_and_shape(node, name, index, types, columns=2)
-    shape = values.shape if values is not None else known
+    values, shape = _value_and_shape(node, name, index, types, columns=2)
+    if values is not None:
+        shape = values.shape
     if shape is not None and not _fits_shape(shape, (length, 2)):
         raise OperatorError(
             f"{name} must have shape [{length}, 2], not {show(shape)}", code=Code.PARAMETER
         )
     if values is None:
         return Vector(length, None, index, 0, 2), Vector(length, None, index, 1, 2)
-    columns = [tuple(int(v) for v in values[:, column]) for column in (0, 1)]
-    return Vector(length, columns[0]), Vector(length, columns[1])
+    begins, ends = (tuple(int(v) for v in values[:, column]) for column in (0, 1))
+    return Vector(length, begins), Vector(length, ends)
 
 
 def length_of_pairs(node: NodeFacts, index: int) -> int | None:

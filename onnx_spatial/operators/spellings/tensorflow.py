@@ -49,9 +49,10 @@ def block_nd(node: NodeFacts) -> BlockCall:
     leftover = _LEFTOVERS.get(node.op_type)
     kind, table = BLOCKS[leftover or node.op_type.removesuffix("ND")]
     # An attribute takes no input slot: with block_shape an attribute the table is input 1.
-    at = 1 if "block_shape" in node.attributes else 2
-    block = vector(node, "block_shape", 3 if at == 1 else 1, TF_TYPES, length_of_pairs(node, at))
-    begins, ends = pairs(node, table, at, TF_TYPES, block.length)
+    block_input, table_input = (3, 1) if "block_shape" in node.attributes else (1, 2)
+    length = length_of_pairs(node, table_input)
+    block = vector(node, "block_shape", block_input, TF_TYPES, length)
+    begins, ends = pairs(node, table, table_input, TF_TYPES, block.length)
     dialect = "tensorflow-leftover" if leftover else "tensorflow-nd"
     return BlockCall(kind, block, begins, ends, dialect)
 
@@ -78,12 +79,12 @@ def read_patches(node: NodeFacts) -> FixedCall:
         )
     padding = node.string("padding")
     same: AutoPad = "same_unclamped" if volume else "same_upper"
-    known: dict[str, AutoPad] = {"SAME": same, "VALID": "valid"}
-    if padding not in known:
+    auto_pads: dict[str, AutoPad] = {"SAME": same, "VALID": "valid"}
+    if padding not in auto_pads:
         raise OperatorError(
             f"attribute padding must be SAME or VALID, not {quoted(padding)}", code=Code.ATTRIBUTE
         )
-    operator = ExtractPatches(kernel, strides, rates, known[padding], "channels_last")
+    operator = ExtractPatches(kernel, strides, rates, auto_pads[padding], "channels_last")
     return FixedCall(operator, "tensorflow")
 
 
