@@ -47,6 +47,8 @@ def finish(
     original: Index,
     opset: int,
     replaced: Iterable[tuple[Place, str]] = (),
+    *,
+    folder: Path | None = None,
 ) -> None:
     """Part Pads from pools, renew declared types and imports, and remove unused constants, in place.
 
@@ -55,11 +57,12 @@ def finish(
         original: the model before.
         opset: version of the default domain where it is not imported.
         replaced: places and domains of the nodes that were replaced.
+        folder: where external data lies.
     """
     assert result.model is not None
     model = insert_barriers(Index(result.model), original, opset)
     result.model = model.model
-    value_info.renew_value_info(model, result.types, result.lost, original)
+    value_info.renew_value_info(model, result.types, result.lost, original, folder)
     remove_unused_constants(original, model)
     imports.adjust_imports(result.model, replaced, opset)
 
@@ -296,7 +299,7 @@ def remove_layout_changes(
     if not edited:
         return None
     result = model.finish()
-    finish(result, index, op_traits.opset_of(proto.opset_import) or 1)
+    finish(result, index, op_traits.opset_of(proto.opset_import) or 1, folder=folder)
     return result.model
 
 

@@ -72,7 +72,7 @@ def convert_operators(
         domains = before.domains.union(options.domains)
         infos = analysis.find(before.index, domains, folder, runnable=True)
         if options.mode == "function":
-            result = _with_functions(original, before, infos, options)
+            result = _with_functions(original, before, infos, options, folder)
         else:
             write = write or _node_writer(options)
             result = _replace_all(original, before, infos, write, options, folder, progress)
@@ -133,7 +133,7 @@ def _replace_all(
     if result.model is not None:
         if custom:
             imports.import_where_used(result.model, python_ops.DOMAIN)
-        finish(result, original, opset, _replaced_in(result, infos))
+        finish(result, original, opset, _replaced_in(result, infos), folder=folder)
     return result
 
 
@@ -142,6 +142,7 @@ def _with_functions(
     before: WithoutForm,
     infos: Analysis,
     options: ConvertOptions,
+    folder: Path | None,
 ) -> EditResult:
     todo = (f for f in infos if f.known_domain and f.index not in before.functions)
     bound = options.max_rank is not None or options.prefer is not None or options.checked
@@ -151,7 +152,7 @@ def _with_functions(
     opset = _default_opset(original.model)
     result = add_functions(before.model, infos, options, opset=opset)
     if result.model is not None:
-        finish(result, original, opset, _replaced_in(result, infos))
+        finish(result, original, opset, _replaced_in(result, infos), folder=folder)
         if before.index is not original and result.model == original.model:
             return EditResult(operator_at=result.operator_at)
     return result

@@ -239,10 +239,15 @@ def test_external_data(tmp_path: Path) -> None:
     assert verify(paths["one"], loose).evidence == "proven"
 
 
-def test_proofs_read_sizes_that_are_external_data(tmp_path: Path) -> None:
-    text = f"g (float[N,90] x) => (float[A,B,C,D] y) {{ t = Reshape(x, s) {SITE} y = Add(b, b) }}"
-    made = model(text, s=[-1, 5, 6, 3], block=[2, 3], pads=[[1, 2], [0, 3]])
+def test_proofs_and_declarations_read_sizes_that_are_external_data(tmp_path: Path) -> None:
+    made = model(
+        f"""g (float[N,108] x) => (float[A,B,C,D] y) {{
+        t = Reshape(x, s) {SITE} u = Reshape(b, s) y = Add(u, u) }}""",
+        s=[-1, 6, 6, 3], block=[2, 3], pads=[[0, 0], [0, 0]],
+    )  # fmt: skip
+    declared = onnx_spatial.convert(made, verify=False).model.graph.value_info
     external = {"save_as_external_data": True, "location": "sizes.bin", "size_threshold": 0}
     onnx.save(made, tmp_path / "m.onnx", **external)
     result = onnx_spatial.convert(tmp_path / "m.onnx")
     assert [each.proven for each in result.operators] == ["all sizes"], result.verification.message
+    assert result.model.graph.value_info == declared

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from copy import deepcopy
+from pathlib import Path
 
 import onnx
 
@@ -24,6 +25,7 @@ def renew_value_info(
     known: Mapping[Place, Mapping[str, onnx.TypeProto]],
     lost: Mapping[Place, Collection[str]],
     original: Index,
+    folder: Path | None = None,
 ) -> None:
     """Renew value_info in the main graph and its subgraphs, in place.
 
@@ -32,6 +34,7 @@ def renew_value_info(
         known: types of the outputs of converted nodes, by the graph that contains them.
         lost: values that are gone, by the graph that contained them.
         original: the model before; only its values are declared.
+        folder: where external data lies, which may hold sizes.
     """
     for place, graph in model.graphs:
         remove_named(graph.value_info, lost.get(place, ()))
@@ -39,7 +42,7 @@ def renew_value_info(
     if edited := {place.function for place in known if place.function is not None}:
         starts |= _outputs_of_calls(model, edited)
     symbols = shape_inference.symbols(model)
-    copy = strip_weights(model.model)
+    copy = strip_weights(model.model, folder)
     doubtful = _doubtful_values(model, starts)
     shape_inference.forget_shapes(copy, doubtful)
     for place, graph in traversal.graphs(copy):
