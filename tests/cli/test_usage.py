@@ -24,7 +24,7 @@ USAGE = [
     ("convert m.onnx p.onnx -o p.onnx", "-o p.onnx is a file"),
     ("convert m.onnx p.onnx -o new.onnx", "write -o new.onnx/ if that is its name"),
     ("convert m.onnx p.onnx -o .", "m.onnx is a model of this call"),
-    ("optimize m.onnx --dry-run --strict-proof --outputs-only", "outputs_only cannot be combined"),
+    ("optimize m.onnx --dry-run --strict-proof --outputs-only", "outputs only cannot be combined"),
     (
         "optimize m.onnx --dry-run --no-verify --rtol 0.1",
         "--rtol and --no-verify cannot be combined",
