@@ -442,19 +442,20 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def _graph_tensors(graph: GraphLike) -> Iterator[onnx.TensorProto]:
-    sparse = [] if isinstance(graph, onnx.FunctionProto) else list(graph.sparse_initializer)
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            if attribute.HasField("g"):
-                yield from _graph_tensors(attribute.g)
-            if attribute.HasField("sparse_tensor"):
-                sparse.append(attribute.sparse_tensor)
-            sparse.extend(attribute.sparse_tensors)
-            yield from attribute.tensors
-            for inner in attribute.graphs:
-                yield from _graph_tensors(inner)
+    is_function = isinstance(graph, onnx.FunctionProto)
+    sparse = [] if is_function else list(graph.sparse_initializer)
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    for attribute in (*attributes, *(graph.attribute_proto if is_function else ())):
+        if attribute.HasField("t"):
+            yield attribute.t
+        if attribute.HasField("g"):
+            yield from _graph_tensors(attribute.g)
+        if attribute.HasField("sparse_tensor"):
+            sparse.append(attribute.sparse_tensor)
+        sparse.extend(attribute.sparse_tensors)
+        yield from attribute.tensors
+        for inner in attribute.graphs:
+            yield from _graph_tensors(inner)
     if isinstance(graph, onnx.GraphProto):
         yield from graph.initializer
     for pair in sparse:

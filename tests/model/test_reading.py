@@ -6,6 +6,7 @@ import threading
 import zipfile
 from pathlib import Path
 
+import every_field
 import numpy as np
 import onnx
 import pytest
@@ -15,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import onnx_spatial
 from onnx_spatial import ModelFileError, UsageError
-from onnx_spatial.model.io import external_data, reader, sparse, validate
+from onnx_spatial.model import traversal
+from onnx_spatial.model.io import reader, sparse, validate
 
 
 def test_memory_that_runs_out_is_no_damage_of_the_file(path, monkeypatch):
@@ -87,36 +89,16 @@ def test_a_model_without_a_path_cannot_have_external_data(external):
         reader.read(external.read_bytes())
 
 
-def test_tensors_are_found_wherever_a_model_may_hold_them(tmp_path):
-    def named(location: str) -> TensorProto:
-        made = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1])
-        made.data_location = TensorProto.EXTERNAL
-        made.external_data.add(key="location", value=location)
-        return made
-
-    def node(name: str, attribute: str, **parts: object) -> onnx.NodeProto:
-        made = onnx.NodeProto(op_type="Any", name=name)
-        made.attribute.add(name=attribute, **parts)
-        return made
-
-    model = onnx.ModelProto(ir_version=10)
-    model.graph.initializer.append(named("initializer"))
-    model.graph.sparse_initializer.add(values=named("sparse values"), indices=named("indices"))
-    model.graph.node.append(node("a", "value", t=named("attribute")))
-    model.graph.node.append(node("b", "values", tensors=[named("one"), named("other")]))
-    inner = onnx.GraphProto(initializer=[named("inner")])
-    model.graph.node.append(node("c", "body", g=inner, type=onnx.AttributeProto.GRAPH))
-    model.graph.node.append(
-        node("d", "bodies", graphs=[onnx.GraphProto(node=[node("e", "v", t=named("deep"))])])
-    )
-    sparse = onnx.SparseTensorProto(values=named("sparse attribute"))
-    model.graph.node.append(node("f", "sparse", sparse_tensor=sparse, sparse_tensors=[sparse]))
-    model.functions.add(name="F", node=[node("g", "value", t=named("function"))])
-    model.training_info.add().algorithm.initializer.append(named("training"))
-    assert set(external_data.locations(reader.Source(model, tmp_path / "model.onnx"))) == {
-        *("initializer", "sparse values", "indices", "sparse attribute", "training", "function"),
-        *("attribute", "one", "other", "inner", "deep"),
-    }
+def test_tensors_are_found_wherever_a_model_may_hold_them():
+    model = every_field.build()
+    for each in [*every_field.messages(model)]:
+        if isinstance(each, onnx.GraphProto):
+            each.initializer.add()
+        elif isinstance(each, onnx.SparseTensorProto):
+            each.values.name = each.indices.name = "sparse"
+    tensors = [each for each in every_field.messages(model) if isinstance(each, TensorProto)]
+    assert len(tensors) > 12
+    assert sorted(map(str, traversal.tensors(model))) == sorted(map(str, tensors))
 
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17, "loc" : 1]>\n'
