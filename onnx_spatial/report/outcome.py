@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from onnx_spatial.report.graphs import SideBySide
     from onnx_spatial.verification import Verification
 
-Document = Mapping[str, Any]
+Json = Mapping[str, Any]
 #: Position of the region of a node in the graphs, by graph and label.
 Regions = Mapping[tuple[str, str], int | None]
 
@@ -203,7 +203,7 @@ class Outcome:
         self,
         title: str,
         operators: Sequence[OperatorReport],
-        check: Document | None,
+        check: Json | None,
         *,
         shown: bool,
         verbose: bool,
@@ -293,7 +293,7 @@ def describe_verification(
 
 
 def operator_table(
-    operators: Sequence[OperatorReport | OperatorResult], check: Document | None, regions: Regions
+    operators: Sequence[OperatorReport | OperatorResult], check: Json | None, regions: Regions
 ) -> Table:
     """Make a table of operators; columns that say the same of all are left out.
 
@@ -322,7 +322,7 @@ def operator_table(
     return Table(columns, ("estimated time", "data"), [regions.get(place) for place in places])
 
 
-def _node_place(result: Document) -> tuple[str, str]:
+def _node_place(result: Json) -> tuple[str, str]:
     return result["graph"], result["node"]
 
 
@@ -339,13 +339,13 @@ def _action_cell(operator: OperatorReport) -> str:
     return action
 
 
-def _proven_cell(result: Document | None) -> str:
+def _proven_cell(result: Json | None) -> str:
     if result is None:
         return ""
     return SCOPES[result["proven"]] if result["proven"] or result["unproven"] else ""
 
 
-def _run_cell(result: Document | None) -> str:
+def _run_cell(result: Json | None) -> str:
     if result is None:
         return ""
     if result["counterexample"] is not None:
@@ -399,7 +399,7 @@ def _nodes_by_reason(nodes: Sequence[NodeBeyond], most: int | None) -> list[str]
 
 
 def describe_check(
-    check: Document,
+    check: Json,
     operators: Sequence[OperatorReport] = (),
     of: str = "",
     *,
@@ -441,7 +441,7 @@ def describe_check(
     return [section, *output_parts(check["outputs"], verbose=verbose)]
 
 
-def _explain_difference(check: Document, operators: Sequence[OperatorReport]) -> Iterator[str]:
+def _explain_difference(check: Json, operators: Sequence[OperatorReport]) -> Iterator[str]:
     """Yield where two models begin to differ, how to see it again, and what to do."""
     differing = {_node_place(o) for o in check["operators"] if o["counterexample"] is not None}
     advice = [_other_way(each) for each in operators if (each.graph, each.node) in differing]
@@ -468,7 +468,7 @@ def _other_way(operator: OperatorReport) -> str:
     return one_line(f"{what}; {f'try {advice}, and ' if advice else 'please '}report it")
 
 
-def list_assumptions(operators: Sequence[Document]) -> Iterator[str]:
+def list_assumptions(operators: Sequence[Json]) -> Iterator[str]:
     """Yield what the proofs of operators assume, each with the operators that it is assumed for."""
     proven = sum(bool(operator["assumptions"]) for operator in operators)
     assumed = ((each["node"], text) for each in operators for text in each["assumptions"])
@@ -478,7 +478,7 @@ def list_assumptions(operators: Sequence[Document]) -> Iterator[str]:
 
 
 def output_parts(
-    outputs: Sequence[Document], title: str = "Outputs", *, verbose: bool = True
+    outputs: Sequence[Json], title: str = "Outputs", *, verbose: bool = True
 ) -> list[Section]:
     """Describe comparisons of outputs, and of the worst one the worst elements.
 
@@ -509,14 +509,14 @@ def output_parts(
     return [section, Section("", Table(columns), message=what)]
 
 
-def _error_order(output: Document) -> tuple[bool, bool, float]:
+def _error_order(output: Json) -> tuple[bool, bool, float]:
     """Return what sorts comparisons: those that differ, then those without a verdict, by error."""
     error = output["max_relative_error"]  # in JSON an infinite error is null
     infinite = math.inf if "inf" in output["error_decades"] else 0.0
     return output["passed"] is False, output["passed"] is None, infinite if error is None else error
 
 
-def _output_table(outputs: Sequence[Document]) -> Table:
+def _output_table(outputs: Sequence[Json]) -> Table:
     results = {True: "ok", False: "DIFFERS", None: "not compared"}
     columns = {
         "output": [output["name"] for output in outputs],
@@ -535,7 +535,7 @@ def _output_table(outputs: Sequence[Document]) -> Table:
     return Table(columns, ("mean", "99 %", "distance", "type", "shape"))
 
 
-def _largest_error(output: Document) -> str:
+def _largest_error(output: Json) -> str:
     if output["equal_bits"]:
         return "equal bits"
     error = output["max_relative_error"]
@@ -549,7 +549,7 @@ def _ulp_cell(steps: float | None) -> str:
     return f"{steps:.0f} ulp" if steps <= _MAX_ULP else "> 1e6 ulp"
 
 
-def _allowed_cell(output: Document) -> str:
+def _allowed_cell(output: Json) -> str:
     if not output["tolerance"] and not output["atol"]:
         return "equal bits" if output["max_steps"] is not None or output["passed"] else ""
     also = f" + {output['atol']:.0e}" if output["atol"] else ""
