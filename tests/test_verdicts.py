@@ -23,7 +23,6 @@ SAMPLE = (
     ("own", "converted_file", MODELS / "chains" / "keras_patches" / "model.onnx"),
     ("own", "converted_cell", "openvino_space_to_batch/computed"),
     ("right", "rewritten", "onnxruntime, all", 9),
-    ("right", "rewritten", "onnxruntime, all", 11),
     ("right", "rewritten", "onnxslim", 8),
     ("mutants", "mutant", "tf_space_to_batch_nd/dynamic", 0, 0),
     ("wrong", "mutant", "dilated2d Relu float", 0, 0),

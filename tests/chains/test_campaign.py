@@ -267,9 +267,8 @@ def outcome(number: int, seed: int) -> str:
     if any((s.estimated_us or 0) > MARGIN * s.before_us for s in done if s.before_us):
         return "slower"
     # Windows and dilated convolutions of unknown sizes compute these in more nodes.
-    most = result.nodes[0] + MAX_MORE * len(done)
-    moves_alone = all(site.op_type == "Rearrange" for site in done)
-    return "larger" if moves_alone and result.nodes[1] > most else "right"
+    is_larger = result.nodes[1] > result.nodes[0] + MAX_MORE * len(done)
+    return "larger" if is_larger and {s.op_type for s in done} == {"Rearrange"} else "right"
 
 
 @pytest.mark.parametrize(

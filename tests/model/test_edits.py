@@ -57,8 +57,6 @@ def test_the_default_domain_is_imported_where_it_is_needed_and_missing():
 
 
 HEAD = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
-
-
 BRANCH = "=> (float[2] t) { t = Add(x, c) }"
 
 

@@ -68,8 +68,8 @@ def test_a_pipe_is_read_and_paths_that_cannot_be_read_are_told(path, tmp_path):
         ({"location": "model.onnx"}, "is the model itself"),
         ({"location": "."}, "is no regular file"),
         *[
-            ({"location": name}, "leaves the model's folder")
-            for name in ("../w", "/w", "a/../../w", "")
+            ({"location": at}, "leaves the model's folder")
+            for at in ("../w", "/w", "a/../../w", "")
         ],
         ({"location": "pointer"}, "git lfs pull"),
     ],
