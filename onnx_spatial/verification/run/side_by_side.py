@@ -581,7 +581,7 @@ class _Sides:
             memory=self._options.memory,
         )
         feeds = search.first().feeds
-        yield {name: self._any_bits(array) for name, array in feeds.items()}
+        yield {name: self._any_bits(name, array) for name, array in feeds.items()}
         if (empty := self._without_batch(feeds)) is not None:
             yield empty
 
@@ -595,7 +595,7 @@ class _Sides:
                     name: trial.values[name]
                     if name in trial.values
                     else self._any_bits(
-                        data.usual(element_type or _FLOAT, trial.shapes[name], self._rng)
+                        name, data.usual(element_type or _FLOAT, trial.shapes[name], self._rng)
                     )
                     for name, element_type in types.items()
                 }
@@ -636,9 +636,10 @@ class _Sides:
             folder=self._models.converted.folder,
         )
 
-    def _any_bits(self, array: Array) -> Array:
-        """Return any bits in the place of reals that the original only moves."""
-        if self._kind != Kind() or not is_float(array.dtype):
+    def _any_bits(self, name: str, array: Array) -> Array:
+        """Return any bits in the place of reals, or data of an operator, that the original only moves."""
+        moved = (info.node.input[0] for info in self._infos)
+        if self._kind != Kind() or not (is_float(array.dtype) or name in moved):
             return array
         return data.patterns(element_type_of(array), array.shape, self._rng)
 
