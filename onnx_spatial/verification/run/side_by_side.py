@@ -637,7 +637,7 @@ class _Sides:
         )
 
     def _any_bits(self, name: str, array: Array) -> Array:
-        """Return any bits in the place of reals, or data of an operator, that the original only moves."""
+        """Return any bits in the place of reals, and of data of an operator, that are only moved."""
         moved = (info.node.input[0] for info in self._infos)
         if self._kind != Kind() or not (is_float(array.dtype) or name in moved):
             return array
