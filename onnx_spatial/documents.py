@@ -1,4 +1,10 @@
-"""Write results as JSON: a `Document` by its attributes, and what is inside it likewise."""
+"""Write results as JSON: a `Document` by its attributes, and what is inside it likewise.
+
+    Run(seed=0, shapes={"x": (2, 3)}, dtypes={"x": "float32"}, overridden=())
+    {"seed": 0, "inputs": {"x": {"dtype": "float32", "shape": [2, 3]}}, "overridden": []}
+
+All JSON of the commands, and `to_dict` of all results, is written so.
+"""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _write_body(
         if isinstance(attribute_value, tuple):
             length = len(attribute_value)
             inputs.append(_read_attribute(emit, attribute, None))
-        else:  # a single integer stands for each entry
+        else:  # a scalar attribute is broadcast to all entries
             length = vector.length
             inputs.append(_read_attribute(emit, attribute, length))
         facts = replace(facts, inputs=(*facts.inputs, InputFacts("int64", (length,))))

@@ -277,11 +277,15 @@ def insert_barriers(index: Index, original: Index, opset: int) -> Index:
     if not fed:
         return index
     before = {(place, node.output[0]) for place, node in _padded_pools(original).values()}
-    new = {p: pool for p, pool in fed.items() if (pool[0], pool[1].output[0]) not in before}
-    if not new:
+    newly_fed = {
+        position: (place, node)
+        for position, (place, node) in fed.items()
+        if (place, node.output[0]) not in before
+    }
+    if not newly_fed:
         return index
-    patch = Patch(index, new)
-    for position, (place, message) in new.items():
+    patch = Patch(index, newly_fed)
+    for position, (place, message) in newly_fed.items():
         emit, node = Emitter(opset), patch.nodes[position]
         kernel = read_attributes(message).get("kernel_shape")
         if isinstance(kernel, tuple):

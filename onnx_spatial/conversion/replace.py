@@ -224,7 +224,8 @@ def _carry_out_region(
         graph.sort()
     editor.improve_layouts()
     editor.fold_biases()
-    reported, position = {*regions.shared}, {name: n for n, name in enumerate(regions.entries)}
+    reported = {*regions.shared}
+    position = {name: n for n, name in enumerate(regions.entries)}
     for end, nodes, names in zip(regions.exits, between, labels, strict=True):
         begun = (regions.origins[end.name] - reported) & position.keys()
         entries = tuple(sorted(begun, key=position.__getitem__))

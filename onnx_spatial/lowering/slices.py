@@ -359,8 +359,9 @@ def _slice_patches(request: Request, emit: Emitter) -> Tensor:
     w = Windows.of(request, emit)
     parts = []
     for places in itertools.product(*map(range, w.op.kernel)):
-        axes = zip(w.op.spatial_axes, enumerate(places), strict=True)
-        parts.append(emit.slice(w.x, {axis: w.part(*at) for axis, at in axes}))
+        axes = zip(w.op.spatial_axes, places, strict=True)
+        window = {axis: w.part(number, place) for number, (axis, place) in enumerate(axes)}
+        parts.append(emit.slice(w.x, window))
     return emit.concat(parts, w.op.channel_axis)
 
 

@@ -230,8 +230,10 @@ def _emit_tables(
             value = emit.op("Cast", value, to=int(TensorProto.INT64))
         return value
 
+    def value_of(column: list[int] | ir.Value, name: str) -> ir.Value:
+        return emit.ints(column, name) if isinstance(column, list) else column
+
     block, begins, ends = map(column_of, vectors, (1, 0, 0))
-    block_shape = emit.ints(block, "block_shape") if isinstance(block, list) else block
     name = BLOCKS[call.kind.name][1]
     table: ir.Value
     if isinstance(begins, list) and isinstance(ends, list):
@@ -241,11 +243,6 @@ def _emit_tables(
         table = begins
     else:
         rows = emit.ints([-1, 1], "column")
-        parts = [
-            emit.op(
-                "Reshape", emit.ints(column, name) if isinstance(column, list) else column, rows
-            )
-            for column in (begins, ends)
-        ]
+        parts = [emit.op("Reshape", value_of(column, name), rows) for column in (begins, ends)]
         table = emit.op("Concat", *parts, axis=1)
-    return block_shape, table, whole
+    return value_of(block, "block_shape"), table, whole

@@ -49,7 +49,7 @@ Regions = Mapping[tuple[str, str], int | None]
 #: What is shown without `verbose`: problems and rows of outputs, replaced operators, reasons why nodes
 #: are beyond a limit.
 _PROBLEMS, _REPLACEMENTS, _REASONS = 6, 12, 8
-#: What stands for lines that are left out without `verbose`.
+#: Last line of a list that is cut off without -v.
 MORE = "{} more (-v shows them)"
 #: Larger distances in ulp are no figures that help.
 _MAX_ULP = 1_000_000

@@ -337,9 +337,8 @@ def _clauses_of_pass(findings: Findings) -> list[str]:
         clauses.append(f"not run: {runs.not_run}")
     else:
         clauses.append(_say_agreement(runs.outputs, len(runs.runs)))
-        clauses += (
-            [_SAME_OPERATORS] if runs.models.has_python_operators and findings.is_proven else []
-        )
+        if runs.models.has_python_operators and findings.is_proven:
+            clauses.append(_SAME_OPERATORS)
     if findings.outputs_only:
         clauses.append(ONLY_OUTPUTS)
     return clauses

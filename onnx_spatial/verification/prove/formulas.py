@@ -106,8 +106,9 @@ class Formulas:
             values: Sequence[Tensor | None],
             function: tuple[str, str, str] | None,
         ) -> Tensor | None:
-            inside = function == place.function
-            info = self.operator(node, place if inside else traversal.Place(function))
+            # Of a graph inside of this one nothing but the function is known.
+            graph = place if function == place.function else traversal.Place(function)
+            info = self.operator(node, graph)
             return None if info is None else operator_map(case, info, values, legal=self.legal)
 
         def unknown(

@@ -324,9 +324,8 @@ class SizeSearch:
         groups = [*sides, *(group.symbols for group in self._groups if group.batch)]
         groups += [[symbol] for symbols in groups if len(symbols) > 1 for symbol in symbols]
         numbers = [int(n) for n in re.findall(r"\d+", message) if len(n) < 8]
-        if (
-            0 <= position < sys.maxsize
-        ):  # the message of a MatMul does not have the sizes of its weights
+        if 0 <= position < sys.maxsize:
+            # The message of a MatMul does not have the sizes of its weights.
             _, _, failed = next(itertools.islice(traversal.nodes(self._model), position, None))
             weights = (t for t in self._model.graph.initializer if t.name in failed.input)
             numbers += [size for tensor in weights for size in tensor.dims]

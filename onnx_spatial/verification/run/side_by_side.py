@@ -557,13 +557,14 @@ class _Sides:
         # Else both sides would run the same Python operators.
         evaluated = models.has_python_operators
         self._original = Original(source, models.domains, evaluated=evaluated).open()
+        #: Names of what the operators of the part move.
+        self._moved = [info.node.input[0] for info in self._infos]
         kind = Kinds(self._named, self._infos, self._infos.facts).of_values()[part.output]
-        moved = {info.node.output[0] for info in self._infos}
-        rounds = [
-            not op_traits.is_bitwise(n) and moved.isdisjoint(n.output) for n in part.before.nodes
-        ]
-        # Errors of sums behind each other add up.
-        self._kind = replace(kind, rtol=kind.rtol * max(1, sum(rounds)))
+        outputs = {info.node.output[0] for info in self._infos}
+        others = [node for node in part.before.nodes if outputs.isdisjoint(node.output)]
+        # Errors of sums behind each other add up; the operators make none.
+        rounding = sum(not op_traits.is_bitwise(node) for node in others)
+        self._kind = replace(kind, rtol=kind.rtol * max(1, rounding))
         self._rng = np.random.default_rng(options.seed)
 
     def usual_data(self) -> Iterator[Mapping[str, Array]]:
@@ -638,16 +639,14 @@ class _Sides:
 
     def _any_bits(self, name: str, array: Array) -> Array:
         """Return any bits in the place of reals, and of data of an operator, that are only moved."""
-        moved = (info.node.input[0] for info in self._infos)
-        if self._kind != Kind() or not (is_float(array.dtype) or name in moved):
+        if self._kind != Kind() or not (is_float(array.dtype) or name in self._moved):
             return array
         return data.patterns(element_type_of(array), array.shape, self._rng)
 
     def _without_batch(self, feeds: Mapping[str, Array]) -> dict[str, Array] | None:
         """Return the data without any element of the batch; None where the batch is fixed."""
-        moved = (info.node.input[0] for info in self._infos)
         dims = {n: shape_inference.dims(known) for n, known in self._part.inputs.items()}
-        batches = ((name, sizes[0]) for name in moved if (sizes := dims.get(name)))
+        batches = ((name, sizes[0]) for name in self._moved if (sizes := dims.get(name)))
         name, batch = next(batches, ("", 1))
         if isinstance(batch, int):
             return None
