@@ -66,7 +66,7 @@ def test_a_bias_that_moves_into_a_convolution_stays_the_same_initializer():
 
 
 def test_two_branches_with_the_same_names_are_proven():
-    """Names of one branch say nothing about the other."""
+    """Names of one branch say nothing about the other; each is compared in its old layouts."""
     model = onnx.load(ZOO / "wavenet_noncausal" / "model.onnx")
     branch = onnx.GraphProto(name="branch", output=model.graph.output)
     branch.node.extend(model.graph.node)
@@ -77,7 +77,6 @@ def test_two_branches_with_the_same_names_are_proven():
     model.graph.output[0].name = "y"
     result = onnx_spatial.convert(model).verification
     assert result.evidence == "proven", result.message
-    # Nodes that work in another layout are compared one by one, in both.
     assert any(part.op_type == "Add" for part in result.parts)
 
 

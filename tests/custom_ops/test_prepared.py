@@ -22,6 +22,7 @@ from vocabulary import ORIGIN, PYTHON_DOMAIN
 
 import onnx_spatial
 from onnx_spatial import ConversionError, OperatorError, custom_ops
+from onnx_spatial.python_ops import kernels
 
 extensions = pytest.importorskip("onnxruntime_extensions")
 
@@ -169,17 +170,19 @@ def test_a_prepared_model_is_lowered_to_what_the_original_is():
         assert [s.dialect for s in again.operators] == ["prepared"]
 
 
-def test_conversion_verifies_a_prepared_model_by_running_it():
+def test_conversion_verifies_a_prepared_model_by_running_it(monkeypatch):
     result = onnx_spatial.convert(model(SPACE_TO_BATCH), mode="custom-op")
     assert [(s.action, s.lowering) for s in result.operators] == [("custom-op", "direct")]
     assert result.verification
     assert [output.optimised for output in result.verification.outputs] == [False, True]
     assert all(o.equal_bits for o in result.verification.outputs)
-    wrong = onnx.ModelProto()
-    wrong.CopyFrom(result.model)
+    wrong = onnx.ModelProto.FromString(result.model.SerializeToString())
     (table,) = (t for t in wrong.graph.initializer if list(t.dims) == [2, 2] and t.data_type == 7)
     table.CopyFrom(onnx.numpy_helper.from_array(np.array([[0, 1], [0, 0]]), table.name))
     assert onnx_spatial.verify(model(SPACE_TO_BATCH), wrong).status == "failed"
+    monkeypatch.setattr(kernels, "_run_plan", lambda plan, x: np.roll(plan.run(x, 0), 1))
+    with pytest.raises(onnx_spatial.VerificationError, match="instead of x"):
+        onnx_spatial.convert(model(SPACE_TO_BATCH), mode="custom-op")
 
 
 @pytest.mark.parametrize(("op_type", "inverse"), [("SpaceToBatch", False), ("BatchToSpace", True)])

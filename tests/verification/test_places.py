@@ -240,11 +240,9 @@ def test_external_data(tmp_path: Path) -> None:
 
 
 def test_proofs_and_declarations_read_sizes_that_are_external_data(tmp_path: Path) -> None:
-    made = model(
-        f"""g (float[N,108] x) => (float[A,B,C,D] y) {{
-        t = Reshape(x, s) {SITE} u = Reshape(b, s) y = Add(u, u) }}""",
-        s=[-1, 6, 6, 3], block=[2, 3], pads=[[0, 0], [0, 0]],
-    )  # fmt: skip
+    nodes = f"t = Reshape(x, s) {SITE} u = Reshape(b, s) y = Add(u, u)"
+    text = f"g (float[N,108] x) => (float[A,B,C,D] y) {{ {nodes} }}"
+    made = model(text, s=[-1, 6, 6, 3], block=[2, 3], pads=[[0, 0], [0, 0]])
     declared = onnx_spatial.convert(made, verify=False).model.graph.value_info
     external = {"save_as_external_data": True, "location": "sizes.bin", "size_threshold": 0}
     onnx.save(made, tmp_path / "m.onnx", **external)
